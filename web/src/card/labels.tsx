@@ -5,7 +5,8 @@ import { explain } from "../api/words";
 import { t } from "../i18n";
 import { label } from "../tasks/store";
 import { useAct } from "../ui/act";
-import { Button, Dialog, Field, IconButton } from "../ui/controls";
+import { Button, Dialog, IconButton } from "../ui/controls";
+import { TextField } from "../ui/forms";
 
 const MAX_TAGS_TYPED = 400;
 
@@ -39,9 +40,7 @@ export function TagsDialog({ video, onClose }: { video: Video; onClose: () => vo
           void save();
         }}
       >
-        <Field label={t("labels.words")} hint={t("labels.hint")} error={problem.value}>
-          {(ids) => <input {...ids} autoFocus maxLength={MAX_TAGS_TYPED} value={words.value} onInput={(event) => (words.value = event.currentTarget.value)} />}
-        </Field>
+        <TextField label={t("labels.words")} hint={t("labels.hint")} error={problem.value} value={words} autoFocus maxLength={MAX_TAGS_TYPED} />
         <div class="row row-end">
           <Button onClick={onClose}>{t("cancel")}</Button>
           <Button kind="primary" type="submit" busy={busy.value}>

@@ -3,10 +3,9 @@ import { useSignal } from "@preact/signals";
 import { call } from "../../api/http";
 import { leave } from "../../api/session";
 import type { AccountShown } from "../../api/schema";
-import { explain } from "../../api/words";
 import { clock, number, t } from "../../i18n";
-import { Button, Dialog, Failed, Field } from "../../ui/controls";
-import { Copyable } from "../../ui/copyable";
+import { Button } from "../../ui/controls";
+import { FormDialog, TextField } from "../../ui/forms";
 import { Loaded, usePolled } from "../../ui/polled";
 import { say } from "../../ui/toasts";
 import { KeysPart } from "./keys";
@@ -76,35 +75,16 @@ function WhoPart({ account, onChanged }: { account: AccountShown; onChanged: () 
 function EditDialog({ account, email, onClose, onDone }: { account: AccountShown; email: string; onClose: () => void; onDone: () => void }) {
   const name = useSignal(account.name);
   const address = useSignal(email);
-  const problem = useSignal<unknown>(null);
   const save = async () => {
-    try {
-      await call("PATCH /v1/account", { body: { name: name.value.trim(), email: address.value.trim() } });
-      onDone();
-      onClose();
-    } catch (err) {
-      problem.value = err;
-    }
+    await call("PATCH /v1/account", { body: { name: name.value.trim(), email: address.value.trim() } });
+    onDone();
+    onClose();
   };
   return (
-    <Dialog title={t("account.edit")} onClose={onClose}>
-      <form onSubmit={(event) => {
-          event.preventDefault();
-          void save();
-        }}>
-        <Field label={t("person.name")}>
-          {(ids) => <input {...ids} required maxLength={100} autocomplete="name" value={name.value} onInput={(event) => (name.value = event.currentTarget.value)} />}
-        </Field>
-        <Field label={t("person.email")}>
-          {(ids) => <input {...ids} type="email" maxLength={255} autocomplete="email" value={address.value} onInput={(event) => (address.value = event.currentTarget.value)} />}
-        </Field>
-        {problem.value !== null && <Failed words={explain(problem.value)} />}
-        <div class="row row-end">
-          <Button onClick={onClose}>{t("cancel")}</Button>
-          <Button kind="primary" type="submit">{t("save")}</Button>
-        </div>
-      </form>
-    </Dialog>
+    <FormDialog title={t("account.edit")} send={save} submit={t("save")} onClose={onClose}>
+      <TextField label={t("person.name")} value={name} required maxLength={100} autocomplete="name" />
+      <TextField label={t("person.email")} value={address} type="email" maxLength={255} autocomplete="email" />
+    </FormDialog>
   );
 }
 
@@ -192,50 +172,15 @@ function MinePart({ name }: { name: string }) {
 
 function DeleteDialog({ name, onClose }: { name: string; onClose: () => void }) {
   const typed = useSignal("");
-  const busy = useSignal(false);
-  const problem = useSignal<unknown>(null);
   const erase = async () => {
-    busy.value = true;
-    try {
-      await call("DELETE /v1/account", { query: { everything: true }, patienceMs: 600_000 });
-      say(t("account.deleted"));
-      await leave();
-    } catch (err) {
-      problem.value = err;
-      busy.value = false;
-    }
+    await call("DELETE /v1/account", { query: { everything: true }, patienceMs: 600_000 });
+    say(t("account.deleted"));
+    await leave();
   };
   return (
-    <Dialog title={t("account.delete")} onClose={onClose}>
-      <form onSubmit={(event) => {
-          event.preventDefault();
-          if (typed.value.trim() === name) void erase();
-        }}>
-        <p>{t("account.delete_about")}</p>
-        <Field label={t("account.delete_type", { name })}>
-          {(ids) => <input {...ids} autocomplete="off" spellcheck={false} value={typed.value} onInput={(event) => (typed.value = event.currentTarget.value)} />}
-        </Field>
-        {problem.value !== null && <Failed words={explain(problem.value)} />}
-        <div class="row row-end">
-          <Button onClick={onClose}>{t("cancel")}</Button>
-          <Button kind="danger" type="submit" icon="trash" busy={busy.value} disabled={typed.value.trim() !== name}>
-            {t("account.delete_now")}
-          </Button>
-        </div>
-      </form>
-    </Dialog>
-  );
-}
-
-/** A secret that is shown once, in a dialog of its own. */
-export function ShownOnce({ title, about, label, text, onClose }: { title: string; about: string; label: "keys.token" | "account.link"; text: string; onClose: () => void }) {
-  return (
-    <Dialog title={title} onClose={onClose}>
-      <p>{about}</p>
-      <Copyable label={label} text={text} />
-      <div class="row row-end">
-        <Button kind="primary" onClick={onClose}>{t("done")}</Button>
-      </div>
-    </Dialog>
+    <FormDialog title={t("account.delete")} send={erase} submit={t("account.delete_now")} kind="danger" icon="trash" ready={typed.value.trim() === name} onClose={onClose}>
+      <p>{t("account.delete_about")}</p>
+      <TextField label={t("account.delete_type", { name })} value={typed} autocomplete="off" spellcheck={false} />
+    </FormDialog>
   );
 }

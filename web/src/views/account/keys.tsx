@@ -2,13 +2,12 @@
 import { useSignal } from "@preact/signals";
 import { call } from "../../api/http";
 import type { KeyShown } from "../../api/schema";
-import { explain } from "../../api/words";
 import { ago, clock, t } from "../../i18n";
 import { useAct } from "../../ui/act";
-import { Button, Choice, Dialog, Failed, Field } from "../../ui/controls";
+import { Button } from "../../ui/controls";
+import { ChoiceField, FormDialog, PERSON_ROLES, RoleField, ShownOnce, TextField, type PersonRole } from "../../ui/forms";
 import { Loaded, usePolled } from "../../ui/polled";
 import { say } from "../../ui/toasts";
-import { ShownOnce } from "./account";
 
 const LIVES = { month: 30, year: 365, ever: null } as const;
 type Life = keyof typeof LIVES;
@@ -74,42 +73,16 @@ export function KeysPart({ admin }: { admin: boolean }) {
 function CreateDialog({ admin, onClose, onMade }: { admin: boolean; onClose: () => void; onMade: (key: KeyShown) => void }) {
   const name = useSignal("");
   const life = useSignal<Life>("year");
-  const role = useSignal<"user" | "admin">("user");
-  const problem = useSignal<unknown>(null);
+  const role = useSignal<PersonRole>("user");
   const create = async () => {
     const days = LIVES[life.value];
-    try {
-      onMade(await call("POST /v1/account/keys", { body: { name: name.value.trim(), role: role.value, expires_in_s: days === null ? null : days * 86_400 } }));
-    } catch (err) {
-      problem.value = err;
-    }
+    onMade(await call("POST /v1/account/keys", { body: { name: name.value.trim(), role: role.value, expires_in_s: days === null ? null : days * 86_400 } }));
   };
   return (
-    <Dialog title={t("keys.create")} onClose={onClose}>
-      <form onSubmit={(event) => {
-          event.preventDefault();
-          void create();
-        }}>
-        <Field label={t("keys.name")} hint={t("account.key_hint")}>
-          {(ids) => <input {...ids} maxLength={100} autocomplete="off" value={name.value} onInput={(event) => (name.value = event.currentTarget.value)} />}
-        </Field>
-        <div class="field">
-          <span class="field-label">{t("account.key_life")}</span>
-          <Choice label={t("account.key_life")} value={life.value} onChange={(value) => (life.value = value)} options={(Object.keys(LIVES) as Life[]).map((value) => ({ value, text: t(`account.life_${value}`) }))} />
-        </div>
-        {admin && (
-          <div class="field">
-            <span class="field-label">{t("keys.role")}</span>
-            <Choice label={t("keys.role")} value={role.value} onChange={(value) => (role.value = value)} options={(["user", "admin"] as const).map((value) => ({ value, text: t(`role.${value}`) }))} />
-            <p class="field-hint">{t(`role.about_${role.value}`)}</p>
-          </div>
-        )}
-        {problem.value !== null && <Failed words={explain(problem.value)} />}
-        <div class="row row-end">
-          <Button onClick={onClose}>{t("cancel")}</Button>
-          <Button kind="primary" type="submit" icon="key">{t("keys.create")}</Button>
-        </div>
-      </form>
-    </Dialog>
+    <FormDialog title={t("keys.create")} send={create} submit={t("keys.create")} icon="key" onClose={onClose}>
+      <TextField label={t("keys.name")} hint={t("account.key_hint")} value={name} maxLength={100} autocomplete="off" />
+      <ChoiceField label={t("account.key_life")} value={life} options={(Object.keys(LIVES) as Life[]).map((value) => ({ value, text: t(`account.life_${value}`) }))} />
+      {admin && <RoleField roles={PERSON_ROLES} value={role} />}
+    </FormDialog>
   );
 }

@@ -4,8 +4,8 @@ import { call } from "../../api/http";
 import { ago, clock, t } from "../../i18n";
 import { useAct } from "../../ui/act";
 import { Button } from "../../ui/controls";
+import { ShownOnce } from "../../ui/forms";
 import { Loaded, usePolled } from "../../ui/polled";
-import { ShownOnce } from "./account";
 import { agentOf } from "./agents";
 
 export function SessionsPart({ person }: { person: boolean }) {

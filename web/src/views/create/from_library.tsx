@@ -8,7 +8,7 @@ import { t } from "../../i18n";
 import { matches, NO_FILTER, useSearch, type Filter } from "../../tasks/search";
 import { order, taskOf } from "../../tasks/store";
 import { Button, Dialog, Empty } from "../../ui/controls";
-import { Icon } from "../../ui/icons";
+import { SearchField } from "../../ui/forms";
 import { say } from "../../ui/toasts";
 import { hidden } from "../library/deleting";
 import { More } from "../library/library";
@@ -38,11 +38,7 @@ export default function FromLibraryDialog({ onClose }: { onClose: () => void }) 
         <Frames video={clip.value} onBack={() => (clip.value = null)} onTake={(player) => void take(frameOf(player, t("form.image_frame")))} />
       ) : (
         <>
-          <label class="search">
-            <span class="sr-only">{t("library.search")}</span>
-            <Icon name="search" size={18} />
-            <input type="search" maxLength={200} placeholder={t("library.search")} value={filter.value.words} onInput={(event) => (filter.value = { ...filter.value, words: event.currentTarget.value })} />
-          </label>
+          <SearchField label={t("library.search")} maxLength={200} value={filter.value.words} onInput={(words) => (filter.value = { ...filter.value, words })} />
           <ul class="picks">
             {found.map((video) => (
               <li key={video.id}>

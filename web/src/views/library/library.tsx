@@ -12,6 +12,7 @@ import { ended, type Task } from "../../tasks/reducer";
 import { isFiltered, matches, NO_FILTER, readWords, useSearch, type Filter } from "../../tasks/search";
 import { cancel, listed, order, statuses, taskOf, type Listing } from "../../tasks/store";
 import { Button, Dialog, Empty, Failed, IconButton, Spinner } from "../../ui/controls";
+import { SearchField } from "../../ui/forms";
 import { Icon } from "../../ui/icons";
 import { go } from "../../ui/route";
 import { say } from "../../ui/toasts";
@@ -47,11 +48,7 @@ export function LibraryView() {
     <div class="library">
       <h1>{t("library.title")}</h1>
       <search class="filters">
-        <label class="search">
-          <span class="sr-only">{t("library.search")}</span>
-          <Icon name="search" size={18} />
-          <input type="search" placeholder={t("library.search")} value={filter.value.words} maxLength={200} onInput={(event) => set({ words: event.currentTarget.value })} />
-        </label>
+        <SearchField label={t("library.search")} maxLength={200} value={filter.value.words} onInput={(words) => set({ words })} />
         <select aria-label={t("form.model")} value={filter.value.model} onChange={(event) => set({ model: event.currentTarget.value })}>
           <option value="">{t("library.any_model")}</option>
           {names.map((name) => (

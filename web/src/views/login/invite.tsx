@@ -7,7 +7,8 @@ import { mayEnter } from "../../api/site";
 import type { InviteSeen } from "../../api/schema";
 import { explain } from "../../api/words";
 import { clock, t } from "../../i18n";
-import { Button, Failed, Field, Spinner } from "../../ui/controls";
+import { Button, Failed, Spinner } from "../../ui/controls";
+import { TextField } from "../../ui/forms";
 import { replace } from "../../ui/route";
 import { AcceptTerms, Sign } from "../../ui/site";
 import { Remember } from "./login";
@@ -64,12 +65,8 @@ export function InviteView({ token }: { token: string }) {
             <p class="quiet">{t(known === null ? "invite.about" : "invite.back_about")}</p>
             {known === null && (
               <>
-                <Field label={t("person.name")}>
-                  {(ids) => <input {...ids} required maxLength={100} autocomplete="name" value={name.value} onInput={(event) => (name.value = event.currentTarget.value)} />}
-                </Field>
-                <Field label={t("invite.email")}>
-                  {(ids) => <input {...ids} type="email" maxLength={255} autocomplete="email" value={email.value} onInput={(event) => (email.value = event.currentTarget.value)} />}
-                </Field>
+                <TextField label={t("person.name")} value={name} required maxLength={100} autocomplete="name" />
+                <TextField label={t("invite.email")} value={email} type="email" maxLength={255} autocomplete="email" />
               </>
             )}
             <Remember value={remember} />

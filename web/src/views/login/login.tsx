@@ -8,7 +8,8 @@ import { acceptedTerms, accepted, mayEnter, siteName } from "../../api/site";
 import type { GuestOffer, LoginWays } from "../../api/schema";
 import { explain } from "../../api/words";
 import { duration, t } from "../../i18n";
-import { Button, Failed, Field, Spinner } from "../../ui/controls";
+import { Button, Failed, Spinner } from "../../ui/controls";
+import { TextField } from "../../ui/forms";
 import { AcceptTerms, Sign } from "../../ui/site";
 
 const KEYS_ONLY: LoginWays = { object: "login", oidc: null, guests: null };
@@ -106,9 +107,7 @@ function KeyForm({ onTry }: { onTry: () => void }) {
         event.preventDefault();
         void enter();
       }}>
-      <Field label={t("login.key")} error={problem.value === null ? null : explain(problem.value)}>
-        {(ids) => <input {...ids} type="password" autocomplete="off" spellcheck={false} placeholder="tk-…" value={key.value} onInput={(event) => (key.value = event.currentTarget.value)} />}
-      </Field>
+      <TextField label={t("login.key")} error={problem.value === null ? null : explain(problem.value)} value={key} type="password" autocomplete="off" spellcheck={false} placeholder="tk-…" />
       <Remember value={remember} />
       <Button kind="primary" type="submit" class="wide" busy={busy.value}>
         {t("login.enter")}

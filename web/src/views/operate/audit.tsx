@@ -6,7 +6,7 @@ import type { AuditShown } from "../../api/schema";
 import { explain } from "../../api/words";
 import { ago, t } from "../../i18n";
 import { Button, Empty, Failed } from "../../ui/controls";
-import { Icon } from "../../ui/icons";
+import { SearchField } from "../../ui/forms";
 
 const PAGE = 50;
 const TYPED_MS = 300;
@@ -41,11 +41,7 @@ export function AuditTab() {
   return (
     <section aria-labelledby="audit-title">
       <h2 id="audit-title">{t("operate.audit")}</h2>
-      <label class="search">
-        <span class="sr-only">{t("audit.search")}</span>
-        <Icon name="search" size={18} />
-        <input type="search" maxLength={100} placeholder={t("audit.search")} value={words.value} onInput={(event) => (words.value = event.currentTarget.value)} />
-      </label>
+      <SearchField label={t("audit.search")} maxLength={100} value={words.value} onInput={(typed) => (words.value = typed)} />
       {problem.value !== null && <Failed words={explain(problem.value)} onRetry={() => void read(words.value.trim(), null, () => false)} />}
       {entries.value?.length === 0 && <Empty icon="search" title={t("audit.none")} />}
       {entries.value !== null && entries.value.length > 0 && (

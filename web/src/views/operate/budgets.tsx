@@ -2,10 +2,10 @@
 import { useSignal } from "@preact/signals";
 import { call } from "../../api/http";
 import type { BudgetShown } from "../../api/schema";
-import { explain } from "../../api/words";
 import { number, t } from "../../i18n";
 import { useAct } from "../../ui/act";
-import { Button, Choice, Dialog, Failed, Field } from "../../ui/controls";
+import { Button, Choice } from "../../ui/controls";
+import { FormDialog, TextField } from "../../ui/forms";
 import { Loaded, usePolled } from "../../ui/polled";
 
 const NEW: Pick<BudgetShown, "tenant" | "month" | "soft" | "hard" | "webhook"> = { tenant: "", month: 100, soft: 0.8, hard: true, webhook: null };
@@ -76,42 +76,16 @@ function BudgetDialog({ budget, onClose, onDone }: { budget: typeof NEW; onClose
   const tenant = useSignal(budget.tenant);
   const month = useSignal(String(budget.month));
   const hard = useSignal(budget.hard);
-  const problem = useSignal<unknown>(null);
-  const busy = useSignal(false);
   const save = async () => {
-    busy.value = true;
-    try {
-      await call("PUT /v1/budgets/{tenant}", { path: { tenant: tenant.value.trim() }, body: { month: Number(month.value), soft: budget.soft, hard: hard.value, webhook: budget.webhook } });
-      onDone();
-      onClose();
-    } catch (err) {
-      problem.value = err;
-      busy.value = false;
-    }
+    await call("PUT /v1/budgets/{tenant}", { path: { tenant: tenant.value.trim() }, body: { month: Number(month.value), soft: budget.soft, hard: hard.value, webhook: budget.webhook } });
+    onDone();
+    onClose();
   };
   return (
-    <Dialog title={t("budgets.set")} onClose={onClose}>
-      <form
-        onSubmit={(event) => {
-          event.preventDefault();
-          void save();
-        }}
-      >
-        {problem.value !== null && <Failed words={explain(problem.value)} />}
-        <Field label={t("operate.tenant")} hint={t("budgets.tenant_hint")}>
-          {(ids) => <input {...ids} required readOnly={budget.tenant !== ""} maxLength={64} value={tenant.value} onInput={(event) => (tenant.value = event.currentTarget.value)} />}
-        </Field>
-        <Field label={t("budgets.amount")}>
-          {(ids) => <input {...ids} required type="number" min="0.01" step="any" value={month.value} onInput={(event) => (month.value = event.currentTarget.value)} />}
-        </Field>
-        <Choice label={t("budgets.when")} value={hard.value ? "hard" : "soft"} onChange={(value) => (hard.value = value === "hard")} options={[{ value: "hard", text: t("budgets.hard") }, { value: "soft", text: t("budgets.soft") }]} />
-        <div class="row row-end">
-          <Button onClick={onClose}>{t("cancel")}</Button>
-          <Button kind="primary" type="submit" busy={busy.value}>
-            {t("save")}
-          </Button>
-        </div>
-      </form>
-    </Dialog>
+    <FormDialog title={t("budgets.set")} send={save} submit={t("save")} onClose={onClose}>
+      <TextField label={t("operate.tenant")} hint={t("budgets.tenant_hint")} value={tenant} required readOnly={budget.tenant !== ""} maxLength={64} />
+      <TextField label={t("budgets.amount")} value={month} required type="number" min="0.01" step="any" />
+      <Choice label={t("budgets.when")} value={hard.value ? "hard" : "soft"} onChange={(value) => (hard.value = value === "hard")} options={[{ value: "hard", text: t("budgets.hard") }, { value: "soft", text: t("budgets.soft") }]} />
+    </FormDialog>
   );
 }

@@ -4,8 +4,8 @@ import { ApiError, call } from "../../api/http";
 import type { KeyShown, Role } from "../../api/schema";
 import { explain } from "../../api/words";
 import { ago, t } from "../../i18n";
-import { Button, Choice, Dialog, Failed, Field } from "../../ui/controls";
-import { Copyable } from "../../ui/copyable";
+import { Button, Dialog, Failed } from "../../ui/controls";
+import { FormDialog, RoleField, ShownOnce, TextField } from "../../ui/forms";
 import { say } from "../../ui/toasts";
 import { Loaded, usePolled } from "../../ui/polled";
 
@@ -70,51 +70,18 @@ function CreateDialog({ onClose, onMade }: { onClose: () => void; onMade: () => 
   const name = useSignal("");
   const tenant = useSignal("default");
   const role = useSignal<Role>("user");
-  const made = useSignal<KeyShown | null>(null);
-  const problem = useSignal<unknown>(null);
+  const made = useSignal<string | null>(null);
   const create = async () => {
-    try {
-      made.value = await call("POST /v1/keys", { body: { name: name.value, tenant: tenant.value, role: role.value } });
-      problem.value = null;
-      onMade();
-    } catch (err) {
-      problem.value = err;
-    }
+    made.value = (await call("POST /v1/keys", { body: { name: name.value, tenant: tenant.value, role: role.value } })).token ?? null;
+    onMade();
   };
+  if (made.value !== null) return <ShownOnce title={t("keys.create")} about={t("keys.once")} label="keys.token" text={made.value} onClose={onClose} />;
   return (
-    <Dialog title={t("keys.create")} onClose={onClose}>
-      {made.value?.token ? (
-        <>
-          <p>{t("keys.once")}</p>
-          <Copyable label="keys.token" text={made.value.token} />
-          <div class="row row-end">
-            <Button kind="primary" onClick={onClose}>{t("done")}</Button>
-          </div>
-        </>
-      ) : (
-        <form onSubmit={(event) => {
-            event.preventDefault();
-            void create();
-          }}>
-          <Field label={t("keys.name")} hint={t("keys.name_hint")}>
-            {(ids) => <input {...ids} maxLength={100} autocomplete="off" value={name.value} onInput={(event) => (name.value = event.currentTarget.value)} />}
-          </Field>
-          <Field label={t("operate.tenant")} hint={t("keys.tenant_hint")}>
-            {(ids) => <input {...ids} maxLength={64} autocomplete="off" spellcheck={false} value={tenant.value} onInput={(event) => (tenant.value = event.currentTarget.value)} />}
-          </Field>
-          <div class="field">
-            <span class="field-label">{t("keys.role")}</span>
-            <Choice label={t("keys.role")} value={role.value} onChange={(value) => (role.value = value)} options={ROLES.map((value) => ({ value, text: t(`role.${value}`) }))} />
-            <p class="field-hint">{t(`role.about_${role.value}`)}</p>
-          </div>
-          {problem.value !== null && <Failed words={explain(problem.value)} />}
-          <div class="row row-end">
-            <Button onClick={onClose}>{t("cancel")}</Button>
-            <Button kind="primary" type="submit" icon="key">{t("keys.create")}</Button>
-          </div>
-        </form>
-      )}
-    </Dialog>
+    <FormDialog title={t("keys.create")} send={create} submit={t("keys.create")} icon="key" onClose={onClose}>
+      <TextField label={t("keys.name")} hint={t("keys.name_hint")} value={name} maxLength={100} autocomplete="off" />
+      <TextField label={t("operate.tenant")} hint={t("keys.tenant_hint")} value={tenant} maxLength={64} autocomplete="off" spellcheck={false} />
+      <RoleField roles={ROLES} value={role} />
+    </FormDialog>
   );
 }
 

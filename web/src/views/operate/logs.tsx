@@ -5,7 +5,7 @@ import { call } from "../../api/http";
 import type { LogLineShown } from "../../api/schema";
 import { t } from "../../i18n";
 import { Empty } from "../../ui/controls";
-import { Icon } from "../../ui/icons";
+import { SearchField } from "../../ui/forms";
 import { Loaded, usePolled } from "../../ui/polled";
 import { route } from "../../ui/route";
 
@@ -26,11 +26,7 @@ export function LogsTab() {
     <section aria-labelledby="logs-title">
       <h2 id="logs-title">{t("logs.title")}</h2>
       <search class="filters">
-        <label class="search">
-          <span class="sr-only">{t("logs.task")}</span>
-          <Icon name="search" size={18} />
-          <input type="search" maxLength={128} placeholder={t("logs.task")} value={task.value} onInput={(event) => (task.value = event.currentTarget.value)} />
-        </label>
+        <SearchField label={t("logs.task")} maxLength={128} value={task.value} onInput={(words) => (task.value = words)} />
         <select aria-label={t("logs.part")} value={part.value} onChange={(event) => (part.value = event.currentTarget.value)}>
           <option value="">{t("logs.any_part")}</option>
           {polled.value?.parts.map((one) => (

@@ -6,8 +6,8 @@ import type { InviteShown, PersonShown } from "../../api/schema";
 import { explain } from "../../api/words";
 import { ago, clock, t } from "../../i18n";
 import { useAct } from "../../ui/act";
-import { Button, Choice, Dialog, Empty, Failed } from "../../ui/controls";
-import { Icon } from "../../ui/icons";
+import { Button, Dialog, Empty, Failed } from "../../ui/controls";
+import { PERSON_ROLES, RoleField, SearchField, type PersonRole } from "../../ui/forms";
 import { Loaded, usePolled } from "../../ui/polled";
 import { say } from "../../ui/toasts";
 import { InviteDialog, InviteLink, LimitFields, type Limits } from "./invites";
@@ -38,10 +38,7 @@ export function PeopleTab() {
           {t("people.invite")}
         </Button>
       </div>
-      <label class="search">
-        <Icon name="search" size={18} />
-        <input type="search" aria-label={t("people.search")} placeholder={t("people.search")} value={typed.value} onInput={(event) => (typed.value = event.currentTarget.value)} />
-      </label>
+      <SearchField label={t("people.search")} maxLength={100} value={typed.value} onInput={(words) => (typed.value = words)} />
       {people.value !== null && people.value.guests > 0 && <p class="quiet">{t("people.guests", { n: people.value.guests })}</p>}
       <Loaded polled={people}>
         {(page) =>
@@ -150,7 +147,7 @@ function Invites({ invites, onChanged }: { invites: readonly InviteShown[]; onCh
 }
 
 function PersonDialog({ person, onClose, onChanged }: { person: PersonShown; onClose: () => void; onChanged: () => void }) {
-  const role = useSignal<"user" | "admin">(person.role === "admin" ? "admin" : "user");
+  const role = useSignal<PersonRole>(person.role === "admin" ? "admin" : "user");
   const limits = useSignal<Limits>(person.limits);
   const link = useSignal<string | null>(null);
   const removing = useSignal(false);
@@ -192,11 +189,7 @@ function PersonDialog({ person, onClose, onChanged }: { person: PersonShown; onC
           <span>{t("people.came", { time: clock(person.created_at) })}</span>
           {person.expires_at !== null && <span>{t("account.until", { time: clock(person.expires_at) })}</span>}
         </p>
-        <div class="field">
-          <span class="field-label">{t("keys.role")}</span>
-          <Choice label={t("keys.role")} value={role.value} onChange={(value) => (role.value = value)} options={(["user", "admin"] as const).map((value) => ({ value, text: t(`role.${value}`) }))} />
-          <p class="field-hint">{t(`role.about_${role.value}`)}</p>
-        </div>
+        <RoleField roles={PERSON_ROLES} value={role} />
         <LimitFields limits={limits} />
         {problem.value !== null && <Failed words={explain(problem.value)} />}
         {removing.value ? (

@@ -6,6 +6,7 @@ import type { Operations } from "../../api/schema";
 import { explain } from "../../api/words";
 import { t, type Key } from "../../i18n";
 import { Button, Choice, Dialog, Failed, Field } from "../../ui/controls";
+import { TextField } from "../../ui/forms";
 import { say } from "../../ui/toasts";
 
 export type Registration = Operations["POST /v1/models/register"]["body"];
@@ -124,12 +125,8 @@ export function RegisterDialog({ onClose }: { onClose: () => void }) {
         <Choice label={t("register.engine")} value={engine.value} onChange={(value) => (engine.value = value)} options={ALL.map((value) => ({ value, text: t(`engine.${value}`) }))} />
         <p class="field-hint">{t(`register.about_${engine.value}`)}</p>
         <div class="drawer-grid">
-          <Field label={t("register.alias")} hint={t("register.alias_hint")} error={errorOf("alias")}>
-            {(ids) => <input {...ids} required autocomplete="off" spellcheck={false} value={alias.value} onInput={(event) => (alias.value = event.currentTarget.value)} />}
-          </Field>
-          <Field label={t("register.weights")} hint={t(`register.weights_${engine.value}`)} error={errorOf("model_name")}>
-            {(ids) => <input {...ids} required autocomplete="off" spellcheck={false} value={weights.value} onInput={(event) => (weights.value = event.currentTarget.value)} />}
-          </Field>
+          <TextField label={t("register.alias")} hint={t("register.alias_hint")} error={errorOf("alias")} value={alias} required autocomplete="off" spellcheck={false} />
+          <TextField label={t("register.weights")} hint={t(`register.weights_${engine.value}`)} error={errorOf("model_name")} value={weights} required autocomplete="off" spellcheck={false} />
         </div>
         <div class="drawer-grid">
           {fields.map((field) => (
