@@ -2,13 +2,14 @@
 import { login, type Person, type Why } from "./auth";
 import { ApiError, call } from "./http";
 import { acceptedTerms } from "./site";
+import { storedText, storeText } from "../ui/stored";
 
 const STORED = "turnout.key"; // where pages up to 0.3.0 kept a key
 
 /** At the page's start: a one-time code in the fragment, or a cookie from before. `why` is what came of a login by the issuer. */
 export async function begin(code: string | null, why: Why): Promise<void> {
   if (code !== null) return await enterByCode(code);
-  const left = storedKey();
+  const left = storedText(STORED);
   if (left !== null && (await enterByStoredKey(left))) return;
   const person = await whoami();
   login.value = person === null ? { state: "out", why } : { state: "in", person };
@@ -48,14 +49,6 @@ async function whoami(): Promise<Person | null> {
   return await call("GET /v1/session", {}); // 204: null
 }
 
-function storedKey(): string | null {
-  try {
-    return localStorage.getItem(STORED);
-  } catch {
-    return null; // storage is switched off
-  }
-}
-
 async function enterByStoredKey(key: string): Promise<boolean> {
   const entered = await enterByKey(key, true).then(
     () => true,
@@ -64,6 +57,6 @@ async function enterByStoredKey(key: string): Promise<boolean> {
       return false;
     },
   );
-  localStorage.removeItem(STORED);
+  storeText(STORED, null);
   return entered;
 }

@@ -1,5 +1,6 @@
 // Who runs this service: name, logo, footer and terms of use, as the operator has set them.
 import { signal } from "@preact/signals";
+import { storedText, storeText } from "../ui/stored";
 import { ApiError, call } from "./http";
 import type { SiteShown } from "./schema";
 
@@ -20,7 +21,7 @@ export async function loadSite(): Promise<void> {
     if (!(err instanceof ApiError)) throw err;
     site.value = PLAIN;
   }
-  accepted.value = site.value.terms !== null && stored() === site.value.terms;
+  accepted.value = site.value.terms !== null && storedText(STORED) === site.value.terms;
   document.title = site.value.name;
   const icon = document.querySelector<HTMLLinkElement>("link[rel=icon]");
   if (icon !== null && site.value.logo !== null) {
@@ -48,18 +49,5 @@ export function mayEnter(): boolean {
 export function accept(yes: boolean): void {
   accepted.value = yes;
   if (yes) missed.value = false;
-  try {
-    if (yes) localStorage.setItem(STORED, site.peek()?.terms ?? "");
-    else localStorage.removeItem(STORED);
-  } catch {
-    // It is asked again the next time.
-  }
-}
-
-function stored(): string | null {
-  try {
-    return localStorage.getItem(STORED);
-  } catch {
-    return null;
-  }
+  storeText(STORED, yes ? (site.peek()?.terms ?? "") : null);
 }

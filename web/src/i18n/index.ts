@@ -1,5 +1,6 @@
 // The language, and how keys of the table become words. `t` reads a signal: what calls it is rendered anew by a switch.
 import { signal } from "@preact/signals";
+import { storedText, storeText } from "../ui/stored";
 import { TABLE, type Key } from "./table";
 
 export type { Key };
@@ -10,31 +11,18 @@ const STORED = "turnout.lang";
 export const lang = signal<Lang>("en");
 
 export function beginLang(): void {
-  const stored = read();
-  show(stored ?? (navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en"));
+  const before = storedText(STORED);
+  show(before === "en" || before === "zh" ? before : navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en");
 }
 
 export function setLang(to: Lang): void {
   show(to);
-  try {
-    localStorage.setItem(STORED, to);
-  } catch {
-    // It lasts for as long as this tab is open.
-  }
+  storeText(STORED, to);
 }
 
 function show(to: Lang): void {
   lang.value = to;
   document.documentElement.lang = to === "zh" ? "zh-CN" : "en";
-}
-
-function read(): Lang | null {
-  try {
-    const stored = localStorage.getItem(STORED);
-    return stored === "en" || stored === "zh" ? stored : null;
-  } catch {
-    return null;
-  }
 }
 
 type Values = Record<string, string | number>;

@@ -1,5 +1,6 @@
 // Light, dark, or as the system says; remembered.
 import { signal } from "@preact/signals";
+import { storedText, storeText } from "./stored";
 
 export type Theme = "system" | "light" | "dark";
 
@@ -10,23 +11,14 @@ export const theme = signal<Theme>("system");
 export const repaint = signal(0);
 
 export function beginTheme(): void {
-  try {
-    const stored = localStorage.getItem(STORED);
-    if (stored === "light" || stored === "dark") show(stored);
-  } catch {
-    // Storage is switched off: the system's choice it is.
-  }
+  const before = storedText(STORED);
+  if (before === "light" || before === "dark") show(before);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => (repaint.value += 1));
 }
 
 export function setTheme(to: Theme): void {
   show(to);
-  try {
-    if (to === "system") localStorage.removeItem(STORED);
-    else localStorage.setItem(STORED, to);
-  } catch {
-    // It lasts for as long as this tab is open.
-  }
+  storeText(STORED, to === "system" ? null : to);
 }
 
 function show(to: Theme): void {

@@ -4,6 +4,7 @@ import { login } from "../../api/auth";
 import { ApiError, call } from "../../api/http";
 import { newId } from "../../api/ids";
 import type { ConversationListed, ConversationShown } from "../../api/schema";
+import { storedText, storeText } from "../../ui/stored";
 import { branchOf, merged, type Message } from "./tree";
 
 const CURRENT = "turnout.conversation";
@@ -47,20 +48,15 @@ export function owner(): string {
 /** What this tab keeps for its next load, and for the same person only. */
 export function recall<T>(name: string): T | null {
   try {
-    const { owner: whose, value } = JSON.parse(sessionStorage.getItem(name) ?? "{}") as { owner?: string; value?: T };
+    const { owner: whose, value } = JSON.parse(storedText(name, "sessionStorage") ?? "{}") as { owner?: string; value?: T };
     return whose === owner() ? (value ?? null) : null;
   } catch {
-    return null;
+    return null; // not ours
   }
 }
 
 export function remember(name: string, value: unknown): void {
-  try {
-    if (value === null) sessionStorage.removeItem(name);
-    else sessionStorage.setItem(name, JSON.stringify({ owner: owner(), value }));
-  } catch {
-    // Storage is switched off, or full.
-  }
+  storeText(name, value === null ? null : JSON.stringify({ owner: owner(), value }), "sessionStorage");
 }
 
 let lastOwner = "";

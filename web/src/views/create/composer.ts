@@ -6,6 +6,7 @@ import { newId } from "../../api/ids";
 import { videoModels, type VideoModel } from "../../api/models";
 import type { Operations, PresetShown, Video } from "../../api/schema";
 import { ask, learn, order, taskOf } from "../../tasks/store";
+import { storedText, storeText } from "../../ui/stored";
 
 const RETRIES = 4;
 const DRAFT = "turnout.draft";
@@ -127,7 +128,7 @@ let owner: string | null = null;
 /** What was typed stays through a reload of this tab, for as long as the same tenant is logged in. */
 export function beginDraft(): void {
   try {
-    const { tenant = null, ...kept } = JSON.parse(sessionStorage.getItem(DRAFT) ?? "{}") as Partial<Form> & { tenant?: string | null };
+    const { tenant = null, ...kept } = JSON.parse(storedText(DRAFT, "sessionStorage") ?? "{}") as Partial<Form> & { tenant?: string | null };
     if (typeof kept.prompt === "string") form.value = { ...BLANK, ...kept };
     owner = tenant;
   } catch {
@@ -142,12 +143,7 @@ export function beginDraft(): void {
       }
       owner = now.person.tenant;
     }
-    const text = JSON.stringify({ ...form.value, tenant: owner });
-    try {
-      sessionStorage.setItem(DRAFT, text);
-    } catch {
-      // It is lost with the tab.
-    }
+    storeText(DRAFT, JSON.stringify({ ...form.value, tenant: owner }), "sessionStorage");
   });
 }
 
