@@ -4,14 +4,15 @@ const BETWEEN_MS = 300; // browsers drop downloads that are asked for at once
 
 /** Saves videos and pictures as files, which the gateway names. */
 export function downloadAll(videos: readonly { id: string; frames: number }[]): void {
-  videos.forEach(({ id, frames }, i) =>
-    window.setTimeout(() => {
-      const link = document.createElement("a");
-      link.href = contentPath(id, frames === 1 ? "picture" : "video");
-      link.download = "";
-      link.click();
-    }, i * BETWEEN_MS),
-  );
+  videos.forEach(({ id, frames }, i) => window.setTimeout(() => download(contentPath(id, frames === 1 ? "picture" : "video")), i * BETWEEN_MS));
+}
+
+/** Saves what is at a URL as a file; without a name, whoever answers gives one. */
+export function download(url: string, name = ""): void {
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
 }
 
 /** Never a redirect to an object store: the page may ask its own origin only. */

@@ -24,11 +24,6 @@ export function BatchCard({ together }: { together: readonly Signal<Task>[] }) {
   const video = all[0]!.video!;
   const done = all.filter((task) => standing.get(task.id) === "completed");
   const left = all.filter((task) => !ended(standing.get(task.id) ?? task.status));
-  const cancelAll = async () => {
-    const answers = await Promise.allSettled(left.map((task) => cancel(task.id)));
-    const refused = answers.find((answer) => answer.status === "rejected");
-    if (refused) say(explain(refused.reason), "bad");
-  };
   const items = [
     { icon: "remix" as const, text: t("card.use_settings"), onSelect: () => void useSettings(video) },
     ...(left.length === 0 ? [{ icon: "trash" as const, text: t("batch.delete"), danger: true, onSelect: () => deleteLater(...all.map((task) => task.id)) }] : []),
@@ -58,7 +53,7 @@ export function BatchCard({ together }: { together: readonly Signal<Task>[] }) {
               {t(open.value ? "batch.fold" : "batch.unfold")}
             </Button>
             {left.length > 0 && (
-              <Button icon="stop" onClick={() => void cancelAll()}>
+              <Button icon="stop" onClick={() => void cancelAll(left)}>
                 {t("batch.cancel")}
               </Button>
             )}
@@ -85,6 +80,13 @@ export function BatchCard({ together }: { together: readonly Signal<Task>[] }) {
       {comparing.value && <CompareDialog ids={done.map((task) => task.id)} onClose={() => (comparing.value = false)} />}
     </div>
   );
+}
+
+/** Stops several; of those that cannot be stopped, one says why. */
+export async function cancelAll(tasks: readonly Task[]): Promise<void> {
+  const answers = await Promise.allSettled(tasks.map((task) => cancel(task.id)));
+  const refused = answers.find((answer) => answer.status === "rejected");
+  if (refused) say(explain(refused.reason), "bad");
 }
 
 function BatchPicture({ source }: { source: Signal<Task> }) {

@@ -13,7 +13,6 @@ import { Button, IconButton, Menu, type MenuItem } from "../ui/controls";
 import { copy } from "../ui/copyable";
 import { Icon } from "../ui/icons";
 import { calm } from "../ui/theme";
-import { say } from "../ui/toasts";
 import { readSize, STILL } from "../views/create/rules";
 import { again, dropDraft, withNewSeed, type Draft } from "../views/create/composer";
 import { deleteLater } from "../views/library/deleting";

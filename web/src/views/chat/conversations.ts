@@ -3,6 +3,7 @@ import { computed, signal } from "@preact/signals";
 import { login } from "../../api/auth";
 import { ApiError, call } from "../../api/http";
 import { newId } from "../../api/ids";
+import { download } from "../../api/media";
 import type { ConversationListed, ConversationShown } from "../../api/schema";
 import { storedText, storeText } from "../../ui/stored";
 import { branchOf, merged, type Message } from "./tree";
@@ -269,10 +270,7 @@ export function exportJson(conversation: Conversation): void {
     messages: conversation.system ? [{ role: "system", content: conversation.system }, ...messages] : messages,
   };
   const url = URL.createObjectURL(new Blob([JSON.stringify(whole, null, 2)], { type: "application/json" }));
-  const link = document.createElement("a");
-  link.href = url;
-  link.download = `conversation-${conversation.id.slice(0, 8)}.json`;
-  link.click();
+  download(url, `conversation-${conversation.id.slice(0, 8)}.json`);
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 

@@ -2,7 +2,7 @@
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { contentPath, downloadAll } from "../../api/media";
-import { explain } from "../../api/words";
+import { cancelAll } from "../../card/batch";
 import { LiveCard, useVisible } from "../../card/card";
 import { CompareDialog } from "../../card/compare";
 import { Star } from "../../card/labels";
@@ -10,12 +10,11 @@ import { ago, duration, t } from "../../i18n";
 import type { Status } from "../../tasks/events";
 import { ended, type Task } from "../../tasks/reducer";
 import { isFiltered, matches, NO_FILTER, readWords, useSearch, type Filter } from "../../tasks/search";
-import { cancel, listed, order, statuses, taskOf, type Listing } from "../../tasks/store";
+import { listed, order, statuses, taskOf, type Listing } from "../../tasks/store";
 import { Button, Dialog, Empty, Failed, IconButton, Spinner } from "../../ui/controls";
 import { SearchField } from "../../ui/forms";
 import { Icon } from "../../ui/icons";
 import { go } from "../../ui/route";
-import { say } from "../../ui/toasts";
 import { readSize, STILL } from "../create/rules";
 import { deleteLater, hidden } from "./deleting";
 import { cellOf, cellsOf } from "./sheet";
@@ -98,11 +97,6 @@ function Chosen({ tasks, onDone }: { tasks: readonly Task[]; onDone: () => void 
   const ready = tasks.filter((task) => task.status === "completed").map((task) => task.video!);
   const left = tasks.filter((task) => !ended(task.status));
   const gone = tasks.filter((task) => ended(task.status));
-  const cancelAll = async () => {
-    const answers = await Promise.allSettled(left.map((task) => cancel(task.id)));
-    const refused = answers.find((answer) => answer.status === "rejected");
-    if (refused) say(explain(refused.reason), "bad");
-  };
   return (
     <div class="chosen" role="toolbar" aria-label={t("library.chosen", { n: tasks.length })}>
       <IconButton icon="close" label={t("library.choose_none")} onClick={onDone} />
@@ -119,7 +113,7 @@ function Chosen({ tasks, onDone }: { tasks: readonly Task[]; onDone: () => void 
         </Button>
       )}
       {left.length > 0 && (
-        <Button icon="stop" onClick={() => void cancelAll()}>
+        <Button icon="stop" onClick={() => void cancelAll(left)}>
           {t("cancel")}
         </Button>
       )}

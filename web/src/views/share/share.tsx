@@ -2,6 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { call, open } from "../../api/http";
+import { download } from "../../api/media";
 import type { SharedVideo } from "../../api/schema";
 import { siteName } from "../../api/site";
 import { explain } from "../../api/words";
@@ -60,12 +61,7 @@ export function ShareView({ token }: { token: string }) {
               <h1>{shared.value.prompt}</h1>
               <p class="quiet">{t("share.until", { time: clock(shared.value.expires_at) })}</p>
               {url.value !== null && (
-                <Button icon="download" onClick={() => {
-                    const link = document.createElement("a");
-                    link.href = url.value!;
-                    link.download = "video.mp4";
-                    link.click();
-                  }}>
+                <Button icon="download" onClick={() => download(url.value!, "video.mp4")}>
                   {t("card.download")}
                 </Button>
               )}
