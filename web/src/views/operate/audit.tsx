@@ -7,6 +7,7 @@ import { explain } from "../../api/words";
 import { ago, t } from "../../i18n";
 import { Button, Empty, Failed } from "../../ui/controls";
 import { SearchField } from "../../ui/forms";
+import { Table } from "../../ui/table";
 
 const PAGE = 50;
 const TYPED_MS = 300;
@@ -45,48 +46,41 @@ export function AuditTab() {
       {problem.value !== null && <Failed words={explain(problem.value)} onRetry={() => void read(words.value.trim(), null, () => false)} />}
       {entries.value?.length === 0 && <Empty icon="search" title={t("audit.none")} />}
       {entries.value !== null && entries.value.length > 0 && (
-        <div class="panel table-box" tabIndex={0} role="group" aria-labelledby="audit-title">
-          <table>
-            <thead>
-              <tr>
-                <th scope="col">{t("audit.action")}</th>
-                <th scope="col">{t("audit.target")}</th>
-                <th scope="col">{t("audit.actor")}</th>
-                <th scope="col">{t("audit.when")}</th>
-              </tr>
-            </thead>
-            <tbody>
-              {entries.value.map((entry) => (
-                <tr key={entry.id}>
-                  <th scope="row">
-                    <code>{entry.action}</code>
-                  </th>
-                  <td class="long" data-label={t("audit.target")}>
-                    <span>
-                      {entry.target}
-                      <small class="quiet block">
-                        {Object.entries(entry.detail)
-                          .map(([name, value]) => `${name}: ${value}`)
-                          .join(" · ")}
-                      </small>
-                    </span>
-                  </td>
-                  <td class="long" data-label={t("audit.actor")}>
-                    <span>
-                      {entry.actor}
-                      <small class="quiet block">{entry.address}</small>
-                    </span>
-                  </td>
-                  <td data-label={t("audit.when")}>
-                    <time dateTime={new Date(entry.at * 1000).toISOString()} title={new Date(entry.at * 1000).toISOString()}>
-                      {ago(entry.at, Date.now() / 1000)}
-                    </time>
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table about="audit-title" rows={entries.value} keyOf={(entry) => entry.id} columns={[
+            { head: t("audit.action"), cell: (entry) => <code>{entry.action}</code> },
+            {
+              head: t("audit.target"),
+              kind: "long",
+              cell: (entry) => (
+                <>
+                  {entry.target}
+                  <small class="quiet block">
+                    {Object.entries(entry.detail)
+                      .map(([name, value]) => `${name}: ${value}`)
+                      .join(" · ")}
+                  </small>
+                </>
+              ),
+            },
+            {
+              head: t("audit.actor"),
+              kind: "long",
+              cell: (entry) => (
+                <>
+                  {entry.actor}
+                  <small class="quiet block">{entry.address}</small>
+                </>
+              ),
+            },
+            {
+              head: t("audit.when"),
+              cell: (entry) => (
+                <time dateTime={new Date(entry.at * 1000).toISOString()} title={new Date(entry.at * 1000).toISOString()}>
+                  {ago(entry.at, Date.now() / 1000)}
+                </time>
+              ),
+            },
+          ]} />
       )}
       {more.value && (
         <div class="row row-end">

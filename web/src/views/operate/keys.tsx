@@ -8,6 +8,7 @@ import { Button, Dialog, Failed } from "../../ui/controls";
 import { FormDialog, RoleField, ShownOnce, TextField } from "../../ui/forms";
 import { say } from "../../ui/toasts";
 import { Loaded, usePolled } from "../../ui/polled";
+import { Table } from "../../ui/table";
 
 const ROLES: readonly Role[] = ["user", "admin", "worker", "metrics"];
 
@@ -25,39 +26,29 @@ export function KeysTab() {
       </div>
       <Loaded polled={polled}>
         {(keys) => (
-          <div class="panel table-box" tabIndex={0} role="group" aria-labelledby="keys-title">
-            <table>
-              <thead>
-                <tr>
-                  <th scope="col">{t("keys.name")}</th>
-                  <th scope="col">{t("operate.tenant")}</th>
-                  <th scope="col">{t("keys.role")}</th>
-                  <th scope="col">{t("keys.made")}</th>
-                  <th scope="col">
-                    <span class="sr-only">{t("keys.revoke")}</span>
-                  </th>
-                </tr>
-              </thead>
-              <tbody>
-                {keys.map((key) => (
-                  <tr key={key.id}>
-                    <th scope="row">
-                      {key.name || "–"}
-                      <small class="quiet block">tk-{key.id}.…</small>
-                    </th>
-                    <td data-label={t("operate.tenant")}>{key.tenant}</td>
-                    <td data-label={t("keys.role")}>{t(`role.${key.role}`)}</td>
-                    <td data-label={t("keys.made")}>{ago(key.created_at, Date.now() / 1000)}</td>
-                    <td class="num table-act">
-                      <Button kind="danger" aria-label={t("keys.revoke_name", { name: key.name || key.id })} onClick={() => (revoking.value = key)}>
-                        {t("keys.revoke")}
-                      </Button>
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <Table about="keys-title" rows={keys} keyOf={(key) => key.id} columns={[
+              {
+                head: t("keys.name"),
+                cell: (key) => (
+                  <>
+                    {key.name || "–"}
+                    <small class="quiet block">tk-{key.id}.…</small>
+                  </>
+                ),
+              },
+              { head: t("operate.tenant"), cell: (key) => key.tenant },
+              { head: t("keys.role"), cell: (key) => t(`role.${key.role}`) },
+              { head: t("keys.made"), cell: (key) => ago(key.created_at, Date.now() / 1000) },
+              {
+                head: t("keys.revoke"),
+                kind: "act",
+                cell: (key) => (
+                  <Button kind="danger" aria-label={t("keys.revoke_name", { name: key.name || key.id })} onClick={() => (revoking.value = key)}>
+                    {t("keys.revoke")}
+                  </Button>
+                ),
+              },
+            ]} />
         )}
       </Loaded>
       {creating.value && <CreateDialog onClose={() => (creating.value = false)} onMade={polled.again} />}

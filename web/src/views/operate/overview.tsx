@@ -6,6 +6,7 @@ import type { HistoryColumns, QueueList } from "../../api/schema";
 import { duration, t, type Key } from "../../i18n";
 import { Choice } from "../../ui/controls";
 import { Loaded, usePolled, type Polled } from "../../ui/polled";
+import { Table } from "../../ui/table";
 import { Plot, type Line } from "./plot";
 
 const SPANS = { hour: 60, hours6: 360, day: 1440 } as const;
@@ -64,30 +65,13 @@ function QueueTable({ polled }: { polled: Polled<QueueList> }) {
             queues.data.length === 0 ? (
               <p class="quiet">{t("overview.no_queue")}</p>
             ) : (
-              <div class="table-box" tabIndex={0} role="group" aria-labelledby="queues-title">
-                <table>
-                  <thead>
-                    <tr>
-                      <th scope="col">{t("form.model")}</th>
-                      <th scope="col">{t("operate.tenant")}</th>
-                      <th scope="col" class="num">{t("overview.waiting")}</th>
-                      <th scope="col" class="num">{t("overview.running")}</th>
-                      <th scope="col" class="num">{t("overview.oldest")}</th>
-                    </tr>
-                  </thead>
-                  <tbody>
-                    {queues.data.map((row) => (
-                      <tr key={`${row.model}/${row.tenant}`}>
-                        <th scope="row">{row.model}</th>
-                        <td data-label={t("operate.tenant")}>{row.tenant}</td>
-                        <td class="num" data-label={t("overview.waiting")}>{row.waiting}</td>
-                        <td class="num" data-label={t("overview.running")}>{row.running}</td>
-                        <td class="num" data-label={t("overview.oldest")} data-none={row.waiting === 0 || undefined}>{row.waiting > 0 ? duration(row.oldest_s) : "–"}</td>
-                      </tr>
-                    ))}
-                  </tbody>
-                </table>
-              </div>
+              <Table inPanel about="queues-title" rows={queues.data} keyOf={(row) => `${row.model}/${row.tenant}`} columns={[
+                  { head: t("form.model"), cell: (row) => row.model },
+                  { head: t("operate.tenant"), cell: (row) => row.tenant },
+                  { head: t("overview.waiting"), kind: "num", cell: (row) => row.waiting },
+                  { head: t("overview.running"), kind: "num", cell: (row) => row.running },
+                  { head: t("overview.oldest"), kind: "num", cell: (row) => (row.waiting > 0 ? duration(row.oldest_s) : "–"), none: (row) => row.waiting === 0 },
+                ]} />
             )
           }
       </Loaded>

@@ -9,6 +9,7 @@ import { useAct } from "../../ui/act";
 import { Button, Dialog, Empty, Failed } from "../../ui/controls";
 import { PERSON_ROLES, RoleField, SearchField, type PersonRole } from "../../ui/forms";
 import { Loaded, usePolled } from "../../ui/polled";
+import { Table } from "../../ui/table";
 import { say } from "../../ui/toasts";
 import { InviteDialog, InviteLink, LimitFields, type Limits } from "./invites";
 
@@ -64,42 +65,31 @@ export function PeopleTab() {
 function PeopleTable({ people, onLook }: { people: readonly PersonShown[]; onLook: (person: PersonShown) => void }) {
   const now = Date.now() / 1000;
   return (
-    <div class="panel table-box" tabIndex={0} role="group" aria-labelledby="people-title">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">{t("person.name")}</th>
-            <th scope="col">{t("keys.role")}</th>
-            <th scope="col">{t("operate.tenant")}</th>
-            <th scope="col">{t("people.a_day")}</th>
-            <th scope="col">{t("people.seen")}</th>
-            <th scope="col">
-              <span class="sr-only">{t("people.change")}</span>
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {people.map((person) => (
-            <tr key={person.id}>
-              <th scope="row">
-                {person.name || person.id}
-                {person.disabled && <span class="badge-inline">{t("people.disabled")}</span>}
-                <small class="quiet block">{person.email || t(`way.${person.way}`)}</small>
-              </th>
-              <td data-label={t("keys.role")}>{t(`role.${person.role}`)}</td>
-              <td data-label={t("operate.tenant")}>{person.tenant === `t-${person.id}` ? t("people.own_tenant") : person.tenant}</td>
-              <td data-label={t("people.a_day")}>{limitWords(person.limits)}</td>
-              <td data-label={t("people.seen")}>{ago(person.seen_at, now)}</td>
-              <td class="num table-act">
-                <Button aria-label={t("people.change_name", { name: person.name || person.id })} onClick={() => onLook(person)}>
-                  {t("people.change")}
-                </Button>
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table about="people-title" rows={people} keyOf={(person) => person.id} columns={[
+        {
+          head: t("person.name"),
+          cell: (person) => (
+            <>
+              {person.name || person.id}
+              {person.disabled && <span class="badge-inline">{t("people.disabled")}</span>}
+              <small class="quiet block">{person.email || t(`way.${person.way}`)}</small>
+            </>
+          ),
+        },
+        { head: t("keys.role"), cell: (person) => t(`role.${person.role}`) },
+        { head: t("operate.tenant"), cell: (person) => (person.tenant === `t-${person.id}` ? t("people.own_tenant") : person.tenant) },
+        { head: t("people.a_day"), cell: (person) => limitWords(person.limits) },
+        { head: t("people.seen"), cell: (person) => ago(person.seen_at, now) },
+        {
+          head: t("people.change"),
+          kind: "act",
+          cell: (person) => (
+            <Button aria-label={t("people.change_name", { name: person.name || person.id })} onClick={() => onLook(person)}>
+              {t("people.change")}
+            </Button>
+          ),
+        },
+      ]} />
   );
 }
 

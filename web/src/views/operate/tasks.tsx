@@ -5,6 +5,7 @@ import { ago, duration, t } from "../../i18n";
 import { useAct } from "../../ui/act";
 import { Button, Empty } from "../../ui/controls";
 import { Loaded, usePolled } from "../../ui/polled";
+import { Table } from "../../ui/table";
 import { STILL } from "../create/rules";
 
 export function TasksTab() {
@@ -18,28 +19,44 @@ export function TasksTab() {
             <Empty icon="check" title={t("overview.no_queue")} />
           ) : (
             <>
-              <div class="panel table-box" tabIndex={0} role="group" aria-labelledby="tasks-title">
-                <table>
-                  <thead>
-                    <tr>
-                      <th scope="col">{t("tasks.place")}</th>
-                      <th scope="col">{t("form.model")}</th>
-                      <th scope="col">{t("operate.tenant")}</th>
-                      <th scope="col">{t("tasks.what")}</th>
-                      <th scope="col" class="num">{t("tasks.asked")}</th>
-                      <th scope="col" class="num">{t("tasks.left")}</th>
-                      <th scope="col">
-                        <span class="sr-only">{t("cancel")}</span>
-                      </th>
-                    </tr>
-                  </thead>
-                  <tbody>
-                    {queue.data.map((task) => (
-                      <Row key={task.id} task={task} onDone={polled.again} />
-                    ))}
-                  </tbody>
-                </table>
-              </div>
+              <Table about="tasks-title" rows={queue.data} keyOf={(task) => task.id} columns={[
+                  {
+                    head: t("tasks.place"),
+                    cell: (task) => (
+                      <>
+                        <span class="state" data-state={task.status === "in_progress" ? "ready" : "asleep"}>
+                          {placeOf(task)}
+                        </span>
+                        <small class="quiet block">
+                          <a href={`#/operate/logs/task/${encodeURIComponent(task.id)}`}>{task.id}</a>
+                        </small>
+                      </>
+                    ),
+                  },
+                  { head: t("form.model"), cell: (task) => task.model },
+                  {
+                    head: t("operate.tenant"),
+                    cell: (task) => (
+                      <>
+                        {task.tenant}
+                        {task.priority !== "normal" && <small class="quiet block">{t(`priority.${task.priority}`)}</small>}
+                      </>
+                    ),
+                  },
+                  {
+                    head: t("tasks.what"),
+                    kind: "long",
+                    cell: (task) => (
+                      <>
+                        {task.size.replace("x", " × ")} · {task.frames === STILL ? t("card.still") : t("presets.frames", { n: task.frames })}
+                        {task.attempt > 1 && <small class="quiet block">{t("card.attempt", { n: task.attempt })}</small>}
+                      </>
+                    ),
+                  },
+                  { head: t("tasks.asked"), kind: "num", cell: (task) => ago(task.created_at, Date.now() / 1000) },
+                  { head: t("tasks.left"), kind: "num", cell: (task) => (task.eta_s === null ? "–" : duration(task.eta_s)) },
+                  { head: t("cancel"), kind: "act", cell: (task) => <Stop task={task} onDone={polled.again} /> },
+                ]} />
               <Hidden shown={queue.data.length} all={Object.values(queue.unfinished).reduce((sum, n) => sum + n, 0)} />
             </>
           )
@@ -53,44 +70,21 @@ function Hidden({ shown, all }: { shown: number; all: number }) {
   return all > shown ? <p class="quiet">{t("tasks.more", { n: all - shown })}</p> : null;
 }
 
-function Row({ task, onDone }: { task: QueuedShown; onDone: () => void }) {
+function placeOf(task: QueuedShown): string {
+  if (task.status === "in_progress") return `${task.progress} %`;
+  if (task.queue_position === 0) return t("tasks.next");
+  return task.queue_position === null ? "–" : String(task.queue_position + 1);
+}
+
+function Stop({ task, onDone }: { task: QueuedShown; onDone: () => void }) {
   const { busy, act } = useAct();
-  const stop = () =>
-    act(async () => {
-      await call("POST /v1/queues/tasks/{video_id}/cancel", { path: { video_id: task.id } });
-      onDone();
-    });
-  const place = task.status === "in_progress" ? `${task.progress} %` : task.queue_position === 0 ? t("tasks.next") : task.queue_position === null ? "–" : String(task.queue_position + 1);
+  const stop = async () => {
+    await call("POST /v1/queues/tasks/{video_id}/cancel", { path: { video_id: task.id } });
+    onDone();
+  };
   return (
-    <tr>
-      <th scope="row">
-        <span class="state" data-state={task.status === "in_progress" ? "ready" : "asleep"}>
-          {place}
-        </span>
-        <small class="quiet block">
-          <a href={`#/operate/logs/task/${encodeURIComponent(task.id)}`}>{task.id}</a>
-        </small>
-      </th>
-      <td data-label={t("form.model")}>{task.model}</td>
-      <td data-label={t("operate.tenant")}>
-        <span>
-          {task.tenant}
-          {task.priority !== "normal" && <small class="quiet block">{t(`priority.${task.priority}`)}</small>}
-        </span>
-      </td>
-      <td class="long" data-label={t("tasks.what")}>
-        <span>
-          {task.size.replace("x", " × ")} · {task.frames === STILL ? t("card.still") : t("presets.frames", { n: task.frames })}
-          {task.attempt > 1 && <small class="quiet block">{t("card.attempt", { n: task.attempt })}</small>}
-        </span>
-      </td>
-      <td class="num" data-label={t("tasks.asked")}>{ago(task.created_at, Date.now() / 1000)}</td>
-      <td class="num" data-label={t("tasks.left")}>{task.eta_s === null ? "–" : duration(task.eta_s)}</td>
-      <td class="num table-act">
-        <Button kind="danger" busy={busy.value} aria-label={t("tasks.stop", { id: task.id })} onClick={() => void stop()}>
-          {t("cancel")}
-        </Button>
-      </td>
-    </tr>
+    <Button kind="danger" busy={busy.value} aria-label={t("tasks.stop", { id: task.id })} onClick={() => void act(stop)}>
+      {t("cancel")}
+    </Button>
   );
 }

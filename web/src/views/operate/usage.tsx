@@ -1,11 +1,12 @@
 // Usage and what it cost, by day, tenant and model: as bars, as a table, as a file; and the budgets.
 import { useSignal } from "@preact/signals";
 import { call } from "../../api/http";
-import { duration, number, t } from "../../i18n";
+import { duration, number, t, type Key } from "../../i18n";
 import type { UsageList } from "../../api/schema";
 import { Choice, Empty } from "../../ui/controls";
 import { Icon } from "../../ui/icons";
 import { Loaded, usePolled } from "../../ui/polled";
+import { Table, type Column } from "../../ui/table";
 import { barsOf } from "./bars";
 import { Budgets, money } from "./budgets";
 
@@ -91,49 +92,23 @@ function Cost({ used }: { used: UsageList }) {
   );
 }
 
-function Rows({ rows, priced, currency }: { rows: UsageList["data"]; priced: boolean; currency: string }) {
-  return (
-    <div class="panel table-box" tabIndex={0} role="group" aria-labelledby="usage-title">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">{t("usage.day")}</th>
-            <th scope="col">{t("operate.tenant")}</th>
-            <th scope="col">{t("form.model")}</th>
-            {priced && <th scope="col" class="num">{t("usage.cost")}</th>}
-            <th scope="col" class="num">{t("usage.videos")}</th>
-            <th scope="col" class="num">{t("usage.seconds")}</th>
-            <th scope="col" class="num">{t("usage.render")}</th>
-            <th scope="col" class="num">{t("usage.requests")}</th>
-            <th scope="col" class="num">{t("usage.prompt_tokens")}</th>
-            <th scope="col" class="num">{t("usage.completion_tokens")}</th>
-          </tr>
-        </thead>
-        <tbody>
-          {rows.toReversed().map((row) => (
-            <tr key={`${row.day}/${row.tenant}/${row.model}`}>
-              <th scope="row">{row.day}</th>
-              <td data-label={t("operate.tenant")}>{row.tenant || t("usage.nobody")}</td>
-              <td data-label={t("form.model")}>{row.model}</td>
-              {priced && <Amount label={t("usage.cost")} value={row.cost!.held} words={money(row.cost!.held, currency)} />}
-              <Amount label={t("usage.videos")} value={row.videos} words={number(row.videos, 0)} />
-              <Amount label={t("usage.seconds")} value={row.video_seconds} words={duration(row.video_seconds)} />
-              <Amount label={t("usage.render")} value={row.render_seconds} words={duration(row.render_seconds)} />
-              <Amount label={t("usage.requests")} value={row.requests} words={number(row.requests, 0)} />
-              <Amount label={t("usage.prompt_tokens")} value={row.prompt_tokens} words={number(row.prompt_tokens, 0)} />
-              <Amount label={t("usage.completion_tokens")} value={row.completion_tokens} words={number(row.completion_tokens, 0)} />
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
-  );
-}
+type Row = UsageList["data"][number];
 
-function Amount({ label, value, words }: { label: string; value: number; words: string }) {
+function Rows({ rows, priced, currency }: { rows: readonly Row[]; priced: boolean; currency: string }) {
+  const amount = (head: Key, of: (row: Row) => number, words: (value: number) => string): Column<Row> => ({ head: t(head), kind: "num", cell: (row) => (of(row) === 0 ? "–" : words(of(row))), none: (row) => of(row) === 0 });
+  const whole = (value: number) => number(value, 0);
   return (
-    <td class="num" data-label={label} data-none={value === 0 || undefined}>
-      {value === 0 ? "–" : words}
-    </td>
+    <Table about="usage-title" rows={rows.toReversed()} keyOf={(row) => `${row.day}/${row.tenant}/${row.model}`} columns={[
+        { head: t("usage.day"), cell: (row) => row.day },
+        { head: t("operate.tenant"), cell: (row) => row.tenant || t("usage.nobody") },
+        { head: t("form.model"), cell: (row) => row.model },
+        ...(priced ? [amount("usage.cost", (row) => row.cost!.held, (value) => money(value, currency))] : []),
+        amount("usage.videos", (row) => row.videos, whole),
+        amount("usage.seconds", (row) => row.video_seconds, duration),
+        amount("usage.render", (row) => row.render_seconds, duration),
+        amount("usage.requests", (row) => row.requests, whole),
+        amount("usage.prompt_tokens", (row) => row.prompt_tokens, whole),
+        amount("usage.completion_tokens", (row) => row.completion_tokens, whole),
+      ]} />
   );
 }
