@@ -40,14 +40,14 @@ class ConversationStore:
         async with translated():
             found = await self._link.client.hgetall(self._name(owner))
         named = {text(one): data for one, data in found.items()}
-        kept = await read_all(self._link, "conversation", named, CONVERSATION.load)
+        kept = await read_all(self._link, CONVERSATION, named)
         return sorted(kept.values(), key=lambda one: -one.updated_at)
 
     async def find(self, owner: str, conversation_id: str) -> KeptConversation:
         """Raises NotFound."""
         async with translated():
             found = await self._link.client.hget(self._name(owner), conversation_id)
-        kept = await read_one(self._link, "conversation", conversation_id, found, CONVERSATION.load)
+        kept = await read_one(self._link, CONVERSATION, conversation_id, found)
         if kept is None:
             raise no_such_conversation(conversation_id)
         return kept

@@ -66,11 +66,11 @@ class ManagerState:
         booked = {WorkerId(text(w)): doc for w, doc in reports.items()}
         docs = {ReplicaId(text(i)): doc for i, doc in replicas.items()}
         return SavedFleet(
-            await read_all(self._link, "replica", docs, REPLICA.load),
+            await read_all(self._link, REPLICA, docs),
             {WorkerId(text(w)): number(v) for w, v in versions.items()},
             frozenset(text(name) for name in routed),
-            await read_one(self._link, "manager", "notes", notes, HISTORY.load),
-            await read_all(self._link, "gpu_report", booked, GPU_REPORT.load),
+            await read_one(self._link, HISTORY, "notes", notes, called="manager"),
+            await read_all(self._link, GPU_REPORT, booked),
         )
 
     async def publish(self, right: str, owner: str, publication: Publication) -> bool:
@@ -139,7 +139,7 @@ class FleetStatus:
         """How each model stood when the manager last published it."""
         async with translated():
             doc = await self._client.hget(self._link.keys.manager(), "statuses")
-        return await read_one(self._link, "manager", "statuses", doc, STATUSES.load) or {}
+        return await read_one(self._link, STATUSES, "statuses", doc, called="manager") or {}
 
     async def figures(self) -> FleetFigures:
         async with translated(), self._client.pipeline(transaction=False) as pipe:
@@ -155,7 +155,7 @@ class FleetStatus:
             (seconds, micros), *beats = await pipe.execute()
         now = seconds + micros / 1e6  # a beat's number is the time at which Redis got it, in microseconds
         return FleetFigures(
-            await read_one(self._link, "manager", "census", replica_counts, REPLICA_COUNTS.load) or {},
+            await read_one(self._link, REPLICA_COUNTS, "census", replica_counts, called="manager") or {},
             {text(name): number(count) for name, count in sorted(decisions.items())},
             {w: max(0.0, now - number(seq) / 1e6) for w, seq in zip(workers, beats, strict=True) if seq},
             webhooks,
@@ -165,5 +165,5 @@ class FleetStatus:
         """The models that cannot be served now, and why."""
         async with translated():
             doc = await self._client.hget(self._link.keys.manager(), "notes")
-        history = await read_one(self._link, "manager", "notes", doc, HISTORY.load)
+        history = await read_one(self._link, HISTORY, "notes", doc, called="manager")
         return history.given_up if history else {}

@@ -42,7 +42,7 @@ class GangReportStore:
         async with translated():
             found: dict[bytes, bytes] = await self._client.hgetall(self._name)
         named = {text(gang): value for gang, value in found.items()}
-        reports = (await read_all(self._link, "gang", named, GANG.load)).values()
+        reports = (await read_all(self._link, GANG, named)).values()
         now = await self._link.now()
         gone = [r.gang for r in reports if now - r.at > 6 * _FRESH_S]
         if gone:
@@ -54,7 +54,7 @@ class GangReportStore:
         """As they were kept last; none have begun where nothing was kept."""
         async with translated():
             found: bytes | None = await self._client.get(self._link.keys.gang_waits())
-        return await read_one(self._link, "gang turns", "all", found, GANG_WAITS.load) or GangWaits()
+        return await read_one(self._link, GANG_WAITS, "all", found) or GangWaits()
 
     async def keep_waits(self, waits: GangWaits) -> None:
         async with translated():

@@ -75,13 +75,13 @@ class ModelStore:
         async with translated():
             found = await self._client.hgetall(self._models)
         named = {text(name): doc for name, doc in sorted(found.items())}
-        return await read_all(self._link, "model", named, MODEL.load)
+        return await read_all(self._link, MODEL, named)
 
     async def get(self, name: str) -> Model:
         """Raises NotFound."""
         async with translated():
             doc = await self._client.hget(self._models, name)
-        model = await read_one(self._link, "model", name, doc, MODEL.load)
+        model = await read_one(self._link, MODEL, name, doc)
         if model is None:
             raise no_such("model", name)
         return model

@@ -24,13 +24,13 @@ class PullStore:
         async with translated():
             found = await self._link.client.hgetall(self._link.keys.pulls())
         docs = {text(name): doc for name, doc in found.items()}
-        pulls = (await read_all(self._link, "pull", docs, PULL.load)).values()
+        pulls = (await read_all(self._link, PULL, docs)).values()
         return sorted(pulls, key=lambda pull: pull.asked_at, reverse=True)
 
     async def find(self, pull_id: str) -> ModelPull | None:
         async with translated():
             found = await self._link.client.hget(self._link.keys.pulls(), pull_id)
-        return await read_one(self._link, "pull", pull_id, found, PULL.load)
+        return await read_one(self._link, PULL, pull_id, found)
 
     async def put(self, pull: ModelPull, only_if: PullState | None = None) -> bool:
         """False when there are too many, or it is in another state than `only_if`."""

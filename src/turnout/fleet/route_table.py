@@ -31,7 +31,7 @@ class RouteTable:
             found = await client.hgetall(key)
         cursor = newest[0][0] if newest else b"0"
         docs = {text(name): doc for name, doc in found.items()}
-        yield await read_all(self._link, "routes", docs, ROUTES.load)
+        yield await read_all(self._link, ROUTES, docs)
         while True:
             async with translated():
                 read = await client.xread({stream: cursor}, count=_BATCH, block=_TAIL_BLOCK_MS)
@@ -43,7 +43,7 @@ class RouteTable:
             if names:
                 async with translated():
                     read = dict(zip(map(text, names), await client.hmget(key, names), strict=True))
-                routes = await read_all(self._link, "routes", read, ROUTES.load)
+                routes = await read_all(self._link, ROUTES, read)
                 yield {name: routes.get(name) for name in read}
 
 
@@ -109,5 +109,5 @@ class DemandReports:
             if lapsed:
                 await self._client.srem(self._link.keys.gateways(), *lapsed)
         docs = {gateway: doc for gateway, (_, doc) in found.items()}
-        reports = await read_all(self._link, "demand", docs, DEMAND.load)
+        reports = await read_all(self._link, DEMAND, docs)
         return {gateway: (number(found[gateway][0]), report) for gateway, report in reports.items()}

@@ -63,14 +63,14 @@ class WorkerStore:
             found = await pipe.execute()
         there = {w: found for w, found in zip(workers, found, strict=True) if not found[2]}
         docs = {worker: doc for worker, (doc, _, _) in there.items()}
-        known = await read_all(self._link, "worker", docs, ENROLMENT.load)
+        known = await read_all(self._link, ENROLMENT, docs)
         return {w: replace(enrolment, draining=there[w][1] == b"1") for w, enrolment in known.items()}
 
     async def evicted(self, worker: WorkerId) -> Enrolment | None:
         """The worker as it was registered, if it was evicted in the last days."""
         async with translated():
             doc, evicted = await self._client.hmget(self._link.keys.worker(worker), "doc", "evicted")
-        return await read_one(self._link, "worker", worker, doc, ENROLMENT.load) if evicted else None
+        return await read_one(self._link, ENROLMENT, worker, doc) if evicted else None
 
     async def evict(self, worker: WorkerId) -> None:
         """Ends the registration for good: the id and its secret are of no more use."""
@@ -115,7 +115,7 @@ class WorkerStore:
         now = seconds * 1_000_000 + microseconds
         docs = {worker: doc for worker, (doc, _) in zip(workers, found, strict=True)}
         seqs = {worker: number(seq) for worker, (_, seq) in zip(workers, found, strict=True)}
-        known = await read_all(self._link, "heartbeat", docs, HEARTBEAT.load)
+        known = await read_all(self._link, HEARTBEAT, docs)
         return {
             worker: replace(heartbeat, seq=seqs[worker], ago_s=max(0.0, (now - seqs[worker]) / 1e6))
             for worker, heartbeat in known.items()
@@ -133,7 +133,7 @@ class OrderStore:
         """None while the manager has given no orders: the worker should go on as it is."""
         async with translated():
             version, doc = await self._link.client.hmget(self._link.keys.orders(worker), "v", "doc")
-        orders = await read_one(self._link, "orders", worker, doc, ORDERS.load)
+        orders = await read_one(self._link, ORDERS, worker, doc)
         return None if orders is None else OrderSheet(number(version), orders)
 
     async def wait(self, worker: WorkerId, seen: int, timeout_s: float) -> OrderSheet | None:

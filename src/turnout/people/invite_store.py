@@ -28,7 +28,7 @@ class InviteStore:
             pipe.hget(self._name, invite_id)
             pipe.hget(self._uses, invite_id)
             data, used = await pipe.execute()
-        invite = await read_one(self._link, "invite", invite_id, data, INVITE.load)
+        invite = await read_one(self._link, INVITE, invite_id, data)
         return None if invite is None else (invite, number(used))
 
     async def all(self, now: float) -> list[tuple[Invite, int]]:
@@ -37,7 +37,7 @@ class InviteStore:
             found = await self._client.hgetall(self._name)
             used = await self._client.hgetall(self._uses)
         named = {text(i): data for i, data in found.items()}
-        invites = await read_all(self._link, "invite", named, INVITE.load)
+        invites = await read_all(self._link, INVITE, named)
         over = [i for i, invite in invites.items() if invite.expires_at + KEPT_S < now]
         await self.remove(*over)
         counts = {text(i): number(times) for i, times in used.items()}

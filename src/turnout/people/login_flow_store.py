@@ -38,4 +38,4 @@ class LoginFlowStore:
         digest = secret_digest(state)
         async with translated():
             found = await self._link.client.getdel(self._link.keys.login_flow(digest))
-        return await read_one(self._link, "login flow", digest, found, LOGIN_FLOW.load)
+        return await read_one(self._link, LOGIN_FLOW, digest, found)

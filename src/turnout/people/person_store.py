@@ -79,7 +79,7 @@ class PersonStore:
     async def find(self, person_id: PersonId) -> Person | None:
         async with translated():
             found = await self._client.hget(self._name(person_id), _DOC)
-        return await read_one(self._link, "person", person_id, found, PERSON.load)
+        return await read_one(self._link, PERSON, person_id, found)
 
     async def by_subject(self, issuer: str, subject: str) -> Person | None:
         async with translated():
@@ -94,8 +94,8 @@ class PersonStore:
             for key_id, person in asked.items():
                 pipe.hmget(self._name(person), _DOC, f"{_KEY}{key_id}")
             found = dict(zip(asked, await pipe.execute(), strict=True))
-        people = await read_all(self._link, "person", {i: doc for i, (doc, _) in found.items()}, PERSON.load)
-        keys = await read_all(self._link, "key", {i: data for i, (_, data) in found.items()}, KEY.load)
+        people = await read_all(self._link, PERSON, {i: doc for i, (doc, _) in found.items()})
+        keys = await read_all(self._link, KEY, {i: data for i, (_, data) in found.items()})
         return {key_id: _right(key_id, people.get(key_id), keys.get(key_id)) for key_id in asked}
 
     async def page(self, before: PersonId | None, limit: int) -> list[KnownPerson]:
@@ -110,13 +110,13 @@ class PersonStore:
             for person_id in ids:
                 pipe.hmget(self._name(text(person_id)), _DOC, _SEEN)
             found = {text(i): two for i, two in zip(ids, await pipe.execute(), strict=True)}
-        people = await read_all(self._link, "person", {i: doc for i, (doc, _) in found.items()}, PERSON.load)
+        people = await read_all(self._link, PERSON, {i: doc for i, (doc, _) in found.items()})
         return [KnownPerson(person, _seen(found[i][1])) for i, person in people.items()]
 
     async def known(self, person_id: PersonId) -> KnownPerson | None:
         async with translated():
             doc, seen = await self._client.hmget(self._name(person_id), _DOC, _SEEN)
-        person = await read_one(self._link, "person", person_id, doc, PERSON.load)
+        person = await read_one(self._link, PERSON, person_id, doc)
         return None if person is None else KnownPerson(person, _seen(seen))
 
     async def change(self, person_id: PersonId, change: Callable[[Person], Person]) -> Person | None:
@@ -124,7 +124,7 @@ class PersonStore:
         for _ in range(_MAX_RACES):
             async with translated():
                 data = await self._client.hget(self._name(person_id), _DOC)
-            person = await read_one(self._link, "person", person_id, data, PERSON.load)
+            person = await read_one(self._link, PERSON, person_id, data)
             if person is None or data is None:
                 return None
             after = change(person)
@@ -161,7 +161,7 @@ class PersonStore:
         async with translated():
             found = await self._client.hgetall(self._name(person.id))
         named = {text(i): data for i, data in found.items() if text(i).startswith(_KEY)}
-        keys = await read_all(self._link, "key", named, KEY.load)
+        keys = await read_all(self._link, KEY, named)
         right = as_key(person)
         return sorted((with_parent(key, right) for key in keys.values()), key=lambda key: key.created_at)
 

@@ -4,11 +4,11 @@ One record must never stop what reads the others. A record of a newer version is
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TypeVar
 
 from turnout.store.connection import RedisConnection, translated
-from turnout.store.record_kinds import NewerRecord
+from turnout.store.record_kinds import NewerRecord, RecordKind
 from turnout.telemetry.log import get_log
 
 T = TypeVar("T")
@@ -21,31 +21,32 @@ _AT_ONCE = 100  # records that are read before others may run
 
 
 async def read_all(
-    link: RedisConnection, kind: str, found: Mapping[N, bytes | None], load: Callable[[bytes], T]
+    link: RedisConnection, kind: RecordKind[T], found: Mapping[N, bytes | None], *, called: str = ""
 ) -> dict[N, T]:
-    """Those that are there and can be read."""
+    """Those that are there and can be read. `called` is how operators find those that cannot, if not by the kind's own name."""
     records: dict[N, T] = {}
     for place, (name, data) in enumerate(found.items(), 1):
         if place % _AT_ONCE == 0:
             await asyncio.sleep(0)
-        record = await read_one(link, kind, name, data, load)
+        record = await read_one(link, kind, name, data, called=called)
         if record is not None:
             records[name] = record
     return records
 
 
 async def read_one(
-    link: RedisConnection, kind: str, name: str, data: bytes | None, load: Callable[[bytes], T]
+    link: RedisConnection, kind: RecordKind[T], name: str, data: bytes | None, *, called: str = ""
 ) -> T | None:
+    called = called or kind.name
     if data is None:
         return None
     try:
-        return load(data)
+        return kind.load(data)
     except NewerRecord as err:
-        if link.first_time(f"{kind} {err}"):
-            log.warning("record of a newer version was skipped", kind=kind, name=name, error=str(err))
+        if link.first_time(f"{called} {err}"):
+            log.warning("record of a newer version was skipped", kind=called, name=name, error=str(err))
     except (ValueError, RecursionError) as err:  # pydantic's and Unicode's errors are ValueErrors
-        await set_aside(link, kind, name, data, err)
+        await set_aside(link, called, name, data, err)
     return None
 
 

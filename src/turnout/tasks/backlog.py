@@ -83,7 +83,7 @@ class Backlog:
             for task in ids:
                 pipe.hget(self._link.keys.task(task), "doc")
             docs = dict(zip(ids, await pipe.execute(), strict=True))
-        return list((await read_all(self._link, "task", docs, TASK.load)).values())
+        return list((await read_all(self._link, TASK, docs)).values())
 
     async def models(self) -> list[str]:
         """All models that ever had a task, until they are forgotten."""

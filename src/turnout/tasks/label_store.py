@@ -52,7 +52,7 @@ class LabelStore:
                 pipe.hget(self._link.keys.task(task), "labels")
             docs = dict(zip(tasks, await pipe.execute() if tasks else [], strict=True))
         said = {task: doc for task, doc in docs.items() if doc is not None}
-        return await read_all(self._link, "labels", said, LABELS.load)
+        return await read_all(self._link, LABELS, said)
 
     async def search(
         self,

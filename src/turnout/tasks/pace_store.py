@@ -19,14 +19,14 @@ class PaceStore:
     async def book(self, model: str) -> PaceBook:
         async with translated():
             found = await self._link.client.hget(self._paces, model)
-        return await read_one(self._link, "pace_book", model, found, PACE_BOOK.load) or _NOTHING
+        return await read_one(self._link, PACE_BOOK, model, found) or _NOTHING
 
     async def change(self, model: str, act: Callable[[PaceBook], PaceBook]) -> None:
         """Two that change it at once both count."""
 
         async def changing(pipe: Any) -> None:
             found = await pipe.hget(self._paces, model)
-            book = await read_one(self._link, "pace_book", model, found, PACE_BOOK.load) or _NOTHING
+            book = await read_one(self._link, PACE_BOOK, model, found) or _NOTHING
             pipe.multi()
             pipe.hset(self._paces, model, PACE_BOOK.dump(act(book)))
 

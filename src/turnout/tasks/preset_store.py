@@ -25,9 +25,7 @@ class PresetStore:
     async def of(self, owner: str) -> dict[str, Preset]:
         async with translated():
             found = await self._link.client.hgetall(self._name(owner))
-        return await read_all(
-            self._link, "preset", {text(name): doc for name, doc in found.items()}, PRESET.load
-        )
+        return await read_all(self._link, PRESET, {text(name): doc for name, doc in found.items()})
 
     async def put(self, owner: str, name: str, preset: Preset) -> bool:
         """False when there are too many. Raises Unauthorized for a person who is gone."""

@@ -32,14 +32,14 @@ class ShareStore:
     async def find(self, task: TaskId, share_id: str) -> Share | None:
         async with translated():
             found = await self._client.hget(self._name(task), share_id)
-        return await read_one(self._link, "share", share_id, found, SHARE.load)
+        return await read_one(self._link, SHARE, share_id, found)
 
     async def of(self, task: TaskId) -> Sequence[Share]:
         """Those that were not revoked, also expired ones that are still there."""
         async with translated():
             found = await self._client.hgetall(self._name(task))
         named = {text(share): data for share, data in found.items()}
-        shares = await read_all(self._link, "share", named, SHARE.load)
+        shares = await read_all(self._link, SHARE, named)
         return sorted(shares.values(), key=lambda share: share.expires_at)
 
     async def remove(self, task: TaskId, *share_ids: str) -> int:

@@ -25,7 +25,7 @@ class TaskEvents:
             tenant = await self._link.client.hget(self._link.keys.task(task_id), "tenant")
         owner = TenantId(text(tenant) if tenant else "")
         docs = {entry.decode(): fields.get(b"e") for entry, fields in entries}
-        events = await read_all(self._link, f"event of {task_id}", docs, EVENT.load)
+        events = await read_all(self._link, EVENT, docs, called=f"event of {task_id}")
         return [Recorded(entry, "", task_id, owner, event) for entry, event in events.items()]
 
     async def newest(self) -> str:
@@ -43,7 +43,7 @@ class TaskEvents:
             )
         own = {str(e, "ascii"): fields for e, fields in entries if fields.get(b"n") == tenant.encode()}
         docs = {cursor: fields.get(b"e") for cursor, fields in own.items()}
-        events = await read_all(self._link, "event", docs, EVENT.load)
+        events = await read_all(self._link, EVENT, docs)
         found = list[Recorded]()
         for cursor, event in events.items():
             own_id, task = (text(own[cursor].get(name, b"")) for name in (b"i", b"t"))
@@ -65,7 +65,7 @@ class TaskEvents:
             for _, entries in read:
                 for entry, fields in entries:
                     cursor = str(entry, "ascii")
-                    event = await read_one(self._link, "event", cursor, fields.get(b"e"), EVENT.load)
+                    event = await read_one(self._link, EVENT, cursor, fields.get(b"e"))
                     own_id, task, tenant = (text(fields.get(name, b"")) for name in (b"i", b"t", b"n"))
                     if event is not None and own_id and task:
                         yield Recorded(own_id, cursor, TaskId(task), TenantId(tenant), event)

@@ -243,7 +243,7 @@ class TaskLog:
                 for task_id in names:
                     pipe.hget(self._link.keys.task(task_id), "doc")
                 docs = dict(zip(names, await pipe.execute(), strict=True))
-                read = await read_all(self._link, "task", docs, TASK.load)
+                read = await read_all(self._link, TASK, docs)
                 for task_id, doc in docs.items():
                     if task_id in read and read[task_id].id == task_id:
                         tasks.append(read[task_id])
@@ -264,7 +264,7 @@ class TaskLog:
                 for task_id in batch:
                     pipe.hget(self._link.keys.task(task_id), "doc")
                 docs = dict(zip(batch, await pipe.execute(), strict=True))
-            for task in (await read_all(self._link, "task", docs, TASK.load)).values():
+            for task in (await read_all(self._link, TASK, docs)).values():
                 yield task
 
     async def position(self, task: Task) -> int | None:

@@ -54,7 +54,7 @@ class WebhookSecretStore:
             return await self._link.client.hget(self._name, tenant)
 
     async def _read(self, tenant: TenantId, data: bytes | None) -> WebhookSecret | None:
-        found = await read_one(self._link, "webhook secret", tenant, data, WEBHOOK_SECRET.load)
+        found = await read_one(self._link, WEBHOOK_SECRET, tenant, data)
         if data is not None and found is None:  # the service's own secret must not sign in its place
             raise Unavailable("The webhook secret cannot be read.")
         return found

@@ -61,7 +61,7 @@ class AuditLog:
 
     async def _entries(self, found: Sequence[Any]) -> list[tuple[str, AuditEntry]]:
         named = {id_.decode(): fields.get(_FIELD) for id_, fields in found}
-        return list((await read_all(self._link, "audit", named, AUDIT_ENTRY.load)).items())
+        return list((await read_all(self._link, AUDIT_ENTRY, named)).items())
 
 
 def _text_of(entry: AuditEntry) -> str:

@@ -25,7 +25,7 @@ class BudgetStore:
         async with translated():
             found = await self._client.hgetall(self._link.keys.budgets())
         docs = {TenantId(text(tenant)): doc for tenant, doc in found.items()}
-        return await read_all(self._link, "budget", docs, BUDGET.load)
+        return await read_all(self._link, BUDGET, docs)
 
     async def put(self, tenant: TenantId, budget: Budget) -> None:
         async with translated():
@@ -40,7 +40,7 @@ class BudgetStore:
         async with translated():
             found = await self._client.hgetall(self._link.keys.budget_standings())
         docs = {TenantId(text(tenant)): doc for tenant, doc in found.items()}
-        return await read_all(self._link, "budget standing", docs, BUDGET_STANDING.load)
+        return await read_all(self._link, BUDGET_STANDING, docs)
 
     async def publish(self, standings: Mapping[TenantId, BudgetStanding]) -> None:
         """Of all tenants that have a budget; others have none from now on."""

@@ -39,7 +39,7 @@ class GpuDivider:
             return
         idle_s = {name: model.scaling.idle_s for name, model in (await self.models.all()).items()}
         docs = {text(model): doc for model, doc in users.items()}
-        last = await read_all(self.link, "gpu users", docs, GPU_USERS.load)
+        last = await read_all(self.link, GPU_USERS, docs)
         division = divide(
             _parts(undivided), _work(worked), last, idle_s, now, (day_of(now), day_of(now - _DAY_S))
         )

@@ -62,7 +62,7 @@ class KeyStore:
                 pipe.hmget(self._session_name(session_id), "key", "parent")
             found = dict(zip(ids, await pipe.execute(), strict=True))
         named = {i: data for i, (data, _) in found.items()}
-        records = await read_all(self._link, "session", named, KEY.load)
+        records = await read_all(self._link, KEY, named, called="session")
         # The parent stands beside the record, too: version 0.3.0 wrote it only there.
         parents = {i: text(parent) for i, (_, parent) in found.items() if parent}
         return {i: replace(key, parent=parents[i]) for i, key in records.items() if i in parents}
@@ -75,7 +75,7 @@ class KeyStore:
         if keys:
             async with translated():
                 data = await self._client.hmget(self._name, keys)
-            read = await read_all(self._link, "key", dict(zip(keys, data, strict=True)), KEY.load)
+            read = await read_all(self._link, KEY, dict(zip(keys, data, strict=True)))
             found |= {key_id: read.get(key_id) for key_id in keys}
         return found
 
@@ -88,7 +88,7 @@ class KeyStore:
         """Those that stand alone."""
         async with translated():
             found = await self._client.hgetall(self._name)
-        keys = await read_all(self._link, "key", {text(i): data for i, data in found.items()}, KEY.load)
+        keys = await read_all(self._link, KEY, {text(i): data for i, data in found.items()})
         return sorted(keys.values(), key=lambda k: k.created_at)
 
     async def revoke(self, key_id: str) -> bool:

@@ -116,7 +116,7 @@ class Notices:
     async def _place(self, now: float) -> NoticePlace:
         async with translated():
             found = await self.link.client.hget(self.link.keys.manager(), _FIELD)
-        place = await read_one(self.link, "manager", _FIELD, found, NOTICE_PLACE.load) or NoticePlace()
+        place = await read_one(self.link, NOTICE_PLACE, _FIELD, found, called="manager") or NoticePlace()
         return replace(place, told={m: at for m, at in place.told.items() if at > now - _REMIND_S})
 
     async def _keep(self, place: NoticePlace) -> None:

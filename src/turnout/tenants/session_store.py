@@ -64,7 +64,7 @@ class SessionStore:
                 pipe.hmget(self._names.session(text(session_id)), "key", "agent", "address")
             found = {text(i): three for i, three in zip(ids, await pipe.execute(), strict=True)}
         named = {i: data for i, (data, _, _) in found.items()}
-        sessions = await read_all(self._link, "session", named, KEY.load)
+        sessions = await read_all(self._link, KEY, named, called="session")
         opened = [
             OpenSession(session, OpenedBy(text(found[i][1] or b""), text(found[i][2] or b"")))
             for i, session in sessions.items()
