@@ -1,15 +1,22 @@
-"""Checks what came from outside against a declared shape, and says what is wrong in our own words."""
+"""Checks what came from outside against a declared shape, and says what is wrong in our own words. And shows our records in theirs."""
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from math import isfinite
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError, model_validator
 
 from turnout.errors import InvalidRequest
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 T = TypeVar("T")
+Shape = TypeVar("Shape", bound=BaseModel)
+WholeSeconds = Annotated[int, BeforeValidator(lambda at: int(at) if isinstance(at, float) else at)]
+"""A time as HTTP shows it; records have its fractions."""
 
 
 class Body(BaseModel):
@@ -122,6 +129,11 @@ def rule(kind: str, problem: Mapping[str, Any]) -> str:
             return "must be text."
         case _:
             return f"is not valid: {problem['msg']}."
+
+
+def shown_as(shape: type[Shape], record: "DataclassInstance", **more: object) -> Shape:
+    """What the shape has of a record, by the names of its fields, and `more`."""
+    return shape.model_validate({**asdict(record), **more})
 
 
 def schema_of(model: type[BaseModel] | TypeAdapter[Any]) -> dict[str, Any]:

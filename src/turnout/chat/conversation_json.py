@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from turnout.chat.conversation_rules import KeptConversation
-from turnout.validation import Body
+from turnout.validation import Body, WholeSeconds, shown_as
 
 ID = r"^[A-Za-z0-9-]{1,64}$"
 MAX_MESSAGES = 2_000
@@ -60,8 +60,8 @@ class ConversationListed(BaseModel):
     revision: int
     title: str
     model: str | None
-    created_at: int
-    updated_at: int
+    created_at: WholeSeconds
+    updated_at: WholeSeconds
 
 
 class ConversationShown(ConversationListed):
@@ -86,14 +86,7 @@ class ConversationDeleted(BaseModel):
 
 
 def listed(one: KeptConversation) -> ConversationListed:
-    return ConversationListed(
-        id=one.id,
-        revision=one.revision,
-        title=one.title,
-        model=one.model,
-        created_at=int(one.created_at),
-        updated_at=int(one.updated_at),
-    )
+    return shown_as(ConversationListed, one, object="conversation")  # the record's own is where it lies
 
 
 def conversation_shown(one: KeptConversation, said: bytes) -> ConversationShown:

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from turnout.fleet.pull_rules import HUB_ID, ModelPull, PullState
+from turnout.fleet.pull_rules import HUB_ID, PullState
 from turnout.validation import Body
 
 HubName = Literal["huggingface", "modelscope"]
@@ -81,21 +81,3 @@ class PullVerdict(BaseModel):
     parts: list[VerdictPartShown]
     download_bytes: int
     free_bytes: int
-
-
-def pull_shown(pull: ModelPull, folder: str, register_as: dict[str, Any] | None) -> PullShown:
-    return PullShown(
-        id=pull.id,
-        name=pull.name,
-        repo=pull.repo,
-        hub=pull.hub,
-        state=pull.state,
-        bytes=pull.bytes,
-        of=pull.of,
-        reason=pull.reason,
-        reason_code=pull.reason_code,
-        asked_at=pull.asked_at,
-        ended_at=pull.ended_at,
-        folder=folder,
-        register_as=register_as,
-    )

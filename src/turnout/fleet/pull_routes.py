@@ -17,7 +17,6 @@ from turnout.fleet.pull_json import (
     PullRequest,
     PullShown,
     PullVerdict,
-    pull_shown,
 )
 from turnout.fleet.pull_rules import MAX_PULLS, ModelPull, PullState, pull_id
 from turnout.fleet.pull_runner import ModelPulls
@@ -27,6 +26,7 @@ from turnout.gateway.problems import documented
 from turnout.tenants.audit_rules import AuditAction
 from turnout.tenants.audit_trail import AuditDep
 from turnout.tenants.auth import AdminDep
+from turnout.validation import shown_as
 
 router = APIRouter(tags=["models"], responses=documented(400, 401, 403, 409, 500, 503))
 
@@ -140,7 +140,7 @@ def _shown(pulls: ModelPulls, pull: ModelPull) -> PullShown:
     folder = pulled(pull.repo, pulls.state_dir / "models")
     one = catalogue().named(pull.name) if pull.name else None
     register_as = one.declaration(pull.name or "", folder) if one else None
-    return pull_shown(pull, str(folder), register_as)
+    return shown_as(PullShown, pull, folder=str(folder), register_as=register_as)
 
 
 def _free_bytes(state_dir: Path) -> int:

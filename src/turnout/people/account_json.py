@@ -8,7 +8,7 @@ from turnout.people.person_json import Email, Name, PersonShown
 from turnout.tenants.key_json import MAX_KEY_S
 from turnout.tenants.key_rules import Role
 from turnout.tenants.session_store import OpenSession
-from turnout.validation import Body
+from turnout.validation import Body, WholeSeconds, shown_as
 
 
 class TodayShown(BaseModel):
@@ -49,8 +49,8 @@ class OwnSessionShown(BaseModel):
     id: str
     object: Literal["account.session"] = "account.session"
     current: bool
-    created_at: int
-    expires_at: int | None
+    created_at: WholeSeconds
+    expires_at: WholeSeconds | None
     agent: str
     address: str
 
@@ -66,12 +66,7 @@ class SessionsEnded(BaseModel):
 
 
 def own_session_of(opened: OpenSession, current: str) -> OwnSessionShown:
-    session = opened.session
-    return OwnSessionShown(
-        id=session.id,
-        current=session.id == current,
-        created_at=int(session.created_at),
-        expires_at=None if session.expires_at is None else int(session.expires_at),
-        agent=opened.by.agent,
-        address=opened.by.address,
+    session, by = opened.session, opened.by
+    return shown_as(
+        OwnSessionShown, session, current=session.id == current, agent=by.agent, address=by.address
     )

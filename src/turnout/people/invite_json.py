@@ -6,17 +6,10 @@ from pydantic import BaseModel, Field
 
 from turnout.people.invite_rules import Invite
 from turnout.people.login_json import AcceptedTerms
-from turnout.people.person_json import (
-    DailyLimitsGiven,
-    DailyLimitsShown,
-    Email,
-    Name,
-    PersonRole,
-    limits_shown,
-)
+from turnout.people.person_json import DailyLimitsGiven, DailyLimitsShown, Email, Name, PersonRole
 from turnout.tenants.key_json import MAX_KEY_S, TENANT
 from turnout.tenants.key_rules import Role
-from turnout.validation import Body
+from turnout.validation import Body, WholeSeconds, shown_as
 
 WEEK_S = 7 * 86_400
 MAX_INVITE_S = 366 * 86_400
@@ -44,8 +37,8 @@ class InviteShown(BaseModel):
 
     id: str
     object: Literal["invite"] = "invite"
-    created_at: int
-    expires_at: int
+    created_at: WholeSeconds
+    expires_at: WholeSeconds
     uses: int
     used: int
     tenant: str
@@ -96,19 +89,4 @@ class InviteLogin(Body):
 
 
 def invite_shown(invite: Invite, used: int, token: str | None = None, link: str | None = None) -> InviteShown:
-    return InviteShown(
-        id=invite.id,
-        created_at=int(invite.created_at),
-        expires_at=int(invite.expires_at),
-        uses=invite.uses,
-        used=used,
-        tenant=invite.tenant,
-        role=invite.role,
-        limits=limits_shown(invite.limits),
-        stays_s=invite.stays_s,
-        note=invite.note,
-        person=invite.person,
-        made_by=invite.made_by,
-        token=token,
-        link=link,
-    )
+    return shown_as(InviteShown, invite, used=used, token=token, link=link)

@@ -9,7 +9,7 @@ from turnout.people.person_store import KnownPerson
 from turnout.tenants.allowance_rules import DailyLimits
 from turnout.tenants.key_json import MAX_KEY_S
 from turnout.tenants.key_rules import Role
-from turnout.validation import Body
+from turnout.validation import Body, WholeSeconds, shown_as
 
 EMAIL = r"^([^@\s]{1,64}@[^@\s]{1,190})?$"
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"\S")]
@@ -46,9 +46,9 @@ class PersonShown(BaseModel):
     role: Role
     way: Way
     limits: DailyLimitsShown
-    created_at: int
+    created_at: WholeSeconds
     seen_at: int
-    expires_at: int | None
+    expires_at: WholeSeconds | None
     disabled: bool
     issuer: str
     subject: str
@@ -85,28 +85,9 @@ class PersonDeleted(BaseModel):
     deleted: bool = True
 
 
-def limits_shown(limits: DailyLimits) -> DailyLimitsShown:
-    return DailyLimitsShown(videos=limits.videos, chats=limits.chats)
-
-
 def person_shown(known: KnownPerson) -> PersonShown:
     person = known.person
-    return PersonShown(
-        id=person.id,
-        name=person.name,
-        email=person.email,
-        tenant=person.tenant,
-        role=person.role,
-        way=person.way,
-        limits=limits_shown(person.limits),
-        created_at=int(person.created_at),
-        seen_at=known.seen_at,
-        expires_at=None if person.expires_at is None else int(person.expires_at),
-        disabled=person.disabled_at is not None,
-        issuer=person.issuer,
-        subject=person.subject,
-        terms=person.terms,
-    )
+    return shown_as(PersonShown, person, seen_at=known.seen_at, disabled=person.disabled_at is not None)
 
 
 def matches_search(person: Person, search: str) -> bool:

@@ -4,8 +4,6 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from turnout.tenants.audit_rules import AuditEntry
-
 
 class AuditShown(BaseModel):
     id: str
@@ -24,15 +22,3 @@ class AuditPage(BaseModel):
     object: Literal["list"] = "list"
     data: list[AuditShown]
     has_more: bool
-
-
-def audit_shown(id_: str, entry: AuditEntry) -> AuditShown:
-    return AuditShown(
-        id=id_,
-        at=entry.at,
-        actor=entry.actor,
-        action=entry.action,
-        target=entry.target,
-        address=entry.address,
-        detail=dict(entry.detail),
-    )

@@ -6,8 +6,9 @@ from fastapi import APIRouter, Query
 
 from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.problems import documented
-from turnout.tenants.audit_json import AuditPage, audit_shown
+from turnout.tenants.audit_json import AuditPage, AuditShown
 from turnout.tenants.auth import AdminDep
+from turnout.validation import shown_as
 
 router = APIRouter(tags=["audit"], responses=documented(400, 401, 403, 500, 503))
 
@@ -26,4 +27,5 @@ async def index(
     ] = "",
 ) -> AuditPage:
     found = await gateway.stores.tenants.audit.newest(limit + 1, before, query)
-    return AuditPage(data=[audit_shown(*entry) for entry in found[:limit]], has_more=len(found) > limit)
+    shown = [shown_as(AuditShown, entry, id=entry_id) for entry_id, entry in found[:limit]]
+    return AuditPage(data=shown, has_more=len(found) > limit)

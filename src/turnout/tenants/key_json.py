@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from turnout.tenants.key_rules import Key, Role
-from turnout.validation import Body
+from turnout.validation import Body, WholeSeconds, shown_as
 
 TENANT = r"^[A-Za-z0-9_-]{1,64}$"
 MAX_KEY_S = 10 * 366 * 86_400
@@ -33,8 +33,8 @@ class KeyShown(BaseModel):
     tenant: str
     role: Role
     name: str
-    created_at: int
-    expires_at: int | None = None
+    created_at: WholeSeconds
+    expires_at: WholeSeconds | None = None
     token: str | None = None
     replaces: str | None = None
 
@@ -51,13 +51,4 @@ class KeyDeleted(BaseModel):
 
 
 def key_of(key: Key, token: str | None = None, replaces: str | None = None) -> KeyShown:
-    return KeyShown(
-        id=key.id,
-        tenant=key.tenant,
-        role=key.role,
-        name=key.name,
-        created_at=int(key.created_at),
-        expires_at=None if key.expires_at is None else int(key.expires_at),
-        token=token,
-        replaces=replaces,
-    )
+    return shown_as(KeyShown, key, token=token, replaces=replaces)
