@@ -5,6 +5,9 @@ Of a task the outbox has the id alone, because the task is what is told. Other m
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pydantic import BaseModel, SerializeAsAny
 
 from turnout.errors import Newer, NotFound
 from turnout.store.connection import RedisConnection, translated
@@ -18,6 +21,19 @@ _TRIES_TTL_S = 7 * 86_400
 _WINDOW = 1000  # of what is due, seen at once
 _SKIP_S = 30.0  # how long a whole window of tenants that have enough under way is out of the way of others
 _NOBODY = TenantId("")
+
+
+class WebhookBody(BaseModel):
+    """The body of every webhook: what happened, when, and more of it."""
+
+    type: str
+    timestamp: str
+    data: SerializeAsAny[BaseModel]
+
+
+def webhook_body(kind: str, at: float, data: BaseModel) -> str:
+    stamp = datetime.fromtimestamp(at, UTC).isoformat()
+    return WebhookBody(type=kind, timestamp=stamp, data=data).model_dump_json()
 
 
 @dataclass(frozen=True, slots=True)

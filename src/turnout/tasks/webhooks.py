@@ -9,11 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import Enum
 from urllib.parse import urlsplit
-
-from pydantic import BaseModel
 
 from turnout.errors import Misconfigured, TurnoutError, Unavailable
 from turnout.store.outbound import Outbound
@@ -21,8 +18,8 @@ from turnout.tasks.robot_rules import Robot, called_url, refusal_of, robot_call,
 from turnout.tasks.signed_urls import UrlSigner
 from turnout.tasks.span_rules import delivery_span
 from turnout.tasks.task_rules import Task, TenantId
-from turnout.tasks.video_json import Video, video_of
-from turnout.tasks.webhook_outbox import Delivery, Outbox, WebhookMessage
+from turnout.tasks.video_json import video_of
+from turnout.tasks.webhook_outbox import Delivery, Outbox, WebhookMessage, webhook_body
 from turnout.tasks.webhook_secret_rules import secret_bytes, signing
 from turnout.tasks.webhook_secret_store import WebhookSecretStore
 from turnout.telemetry.log import get_log
@@ -35,14 +32,6 @@ _HOLD_S = 90.0  # longer than one delivery can take, its turn included
 _LOOK_S = 1.0  # at what came meanwhile
 _GONE = 410
 _MAX_ANSWER_BYTES = 64 * 1024  # of a robot
-
-
-class Payload(BaseModel):
-    """The body of a task's webhook. `timestamp` is when the video ended."""
-
-    type: str
-    timestamp: str
-    data: Video
 
 
 class DeliveryOutcome(Enum):
@@ -189,12 +178,9 @@ class WebhookSender:
         if task.webhook_url is None:
             return None
         ended_at = task.finished_at or task.created_at
-        payload = Payload(
-            type=f"video.{task.state}",
-            timestamp=datetime.fromtimestamp(ended_at, UTC).isoformat(),
-            data=video_of(task, self.retention_s, urls=self.urls, now=ended_at),
-        )
-        return WebhookMessage(f"evt_{task.id}", task.tenant, task.webhook_url, payload.model_dump_json())
+        video = video_of(task, self.retention_s, urls=self.urls, now=ended_at)
+        body = webhook_body(f"video.{task.state}", ended_at, video)
+        return WebhookMessage(f"evt_{task.id}", task.tenant, task.webhook_url, body)
 
     def _trace(
         self, delivery: Delivery, url: str, began: float, status: int | None, outcome: DeliveryOutcome

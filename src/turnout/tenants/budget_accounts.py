@@ -7,12 +7,11 @@ least once, under the same `webhook-id`, if a manager dies in between).
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 
 from pydantic import BaseModel
 
 from turnout.tasks.task_rules import TenantId
-from turnout.tasks.webhook_outbox import Outbox, WebhookMessage
+from turnout.tasks.webhook_outbox import Outbox, WebhookMessage, webhook_body
 from turnout.telemetry.log import get_log
 from turnout.tenants.budget_rules import (
     EVERYONE,
@@ -43,14 +42,6 @@ class BudgetTold(BaseModel):
     budget: float
     currency: str
     refusing: bool
-
-
-class BudgetPayload(BaseModel):
-    """The body of a budget's webhook."""
-
-    type: str
-    timestamp: str
-    data: BudgetTold
 
 
 @dataclass(slots=True)
@@ -128,8 +119,7 @@ class BudgetAccounts:
             currency=self.currency,
             refusing=standing.budget.hard and level is BudgetLevel.EXCEEDED,
         )
-        timestamp = datetime.fromtimestamp(self.now(), UTC).isoformat()
-        body = BudgetPayload(type=f"budget.{level}", timestamp=timestamp, data=data).model_dump_json()
+        body = webhook_body(f"budget.{level}", self.now(), data)
         name = f"evt_budget_{tenant}_{standing.period}_{level}"
         if webhook is not None:
             await self.outbox.put(WebhookMessage(name, tenant, webhook, body), self.now())

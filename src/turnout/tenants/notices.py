@@ -6,7 +6,6 @@ dies in between repeats one message at most. The messages wait in the outbox wit
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 
 from pydantic import BaseModel
 
@@ -15,7 +14,7 @@ from turnout.store.connection import RedisConnection, translated
 from turnout.store.record_kinds import RecordKind
 from turnout.store.records import read_one
 from turnout.tasks.task_rules import TenantId
-from turnout.tasks.webhook_outbox import Outbox, WebhookMessage
+from turnout.tasks.webhook_outbox import Outbox, WebhookMessage, webhook_body
 from turnout.tenants.audit_log import AuditLog
 from turnout.tenants.audit_rules import NOTICED, AuditEntry, NoticeGroup
 
@@ -39,14 +38,6 @@ class NoticeTold(BaseModel):
 
     events: list[NoticedEvent]
     more: int
-
-
-class NoticePayload(BaseModel):
-    """The body of a notice."""
-
-    type: str = "notice"
-    timestamp: str
-    data: NoticeTold
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +89,7 @@ class Notices:
         last = entries[-1][0] if entries else place.cursor or await self.audit.last_id()
         if events:
             data = NoticeTold(events=events[:_MOST], more=max(0, len(events) - _MOST))
-            stamp = datetime.fromtimestamp(now, UTC).isoformat()
-            body = NoticePayload(timestamp=stamp, data=data).model_dump_json()
-            await self.post.put(f"evt_notice_{last}_{int(now)}", body)
+            await self.post.put(f"evt_notice_{last}_{int(now)}", webhook_body("notice", now, data))
         await self._keep(NoticePlace(last, {**place.told, **{one.target: now for one in failed}}))
 
     async def _failed(self, told: Mapping[str, float]) -> list[NoticedEvent]:
