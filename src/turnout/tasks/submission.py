@@ -6,7 +6,7 @@ Checks and the tenant's limits come before anything is fetched, decoded or store
 import hashlib
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 
 from turnout.errors import Conflict, InvalidRequest, Limited, NotFound, OverBudget, Unauthorized, no_such
@@ -37,6 +37,7 @@ from turnout.tenants.open_connections import OpenConnections
 from turnout.tenants.turn_rules import Turn
 
 _MAX_URL_CHARS = 2048
+_SAME = tuple(one.name for one in fields(RequestedVideo) if one.name != "image")
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,23 +322,9 @@ def _image_source(body: VideoBody) -> _ImageSource | None:
 
 
 def _requested(request: VideoRequest, image: str | None) -> RequestedVideo:
-    return RequestedVideo(
-        prompt=request.prompt,
-        negative_prompt=request.negative_prompt,
-        size=request.size,
-        seconds=request.seconds,
-        frames=request.frames,
-        fps=request.fps,
-        steps=request.steps,
-        guidance=request.guidance,
-        shift=request.shift,
-        guided_share=request.guided_share,
-        step_cache=request.step_cache,
-        fp8_attention=request.fp8_attention,
-        loras=request.loras,
-        seed=request.seed,
-        image=image,
-    )
+    """A request has the same fields, but a picture in place of its name."""
+    same = {name: getattr(request, name) for name in _SAME}
+    return RequestedVideo(**same, image=image)
 
 
 def _choose(

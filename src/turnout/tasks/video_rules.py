@@ -1,7 +1,7 @@
 """What a video is asked to be, and whether a model can make it. Pure: rules and arithmetic only."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from turnout.errors import InvalidRequest
@@ -130,7 +130,7 @@ class RequestedVideo:
     guidance: Sequence[float] | None = None
     shift: float | None = None
     seed: int | None = None
-    image: str | None = field(default=None)
+    image: str | None = None
     guided_share: float | None = None
     loras: Sequence[str] | None = None
     """Names, or `name:strength`."""
