@@ -20,7 +20,7 @@ from turnout.fleet.publication import Publication
 from turnout.fleet.replica_rules import ReplicaId, ReplicaOrder, Want
 from turnout.fleet.worker_rules import Enrolment, OrderSheet
 from turnout.gang.gang_api import GangApi
-from turnout.tasks.gang_messages import FinishTold, InterruptionTold, ProgressTold
+from turnout.tasks.gang_messages import ClaimedTask, FinishTold, InterruptionTold, ProgressTold
 from turnout.tasks.gang_tokens import GangRight
 from turnout.tasks.task_rules import Cancelled, GangId, Limits, Stage, State, Task
 from turnout.tenants.key_rules import Role
@@ -32,6 +32,21 @@ STEP = ProgressTold(stage=Stage.DENOISING, step=1, of=4)
 
 async def submitted(stores: Stores, **fields: object) -> Task:
     return await stores.tasks.submit(make_task(**fields), LIMITS)  # type: ignore[arg-type]
+
+
+async def claimed_by(api: GangApi) -> ClaimedTask:
+    """What waits for it, at once."""
+    claimed = await api.claim(loading=False, wait_s=0)
+    assert claimed is not None
+    return claimed
+
+
+async def is_refused(api: GangApi) -> bool:
+    try:
+        await api.held()
+    except Unauthorized:
+        return True
+    return False
 
 
 async def held_open(stores: Stores) -> None:
@@ -56,8 +71,7 @@ async def test_a_claim_that_is_held_open_is_answered_when_a_task_comes(stores: S
 async def test_a_gang_is_told_nothing_of_whose_its_task_is(stores: Stores) -> None:
     async with open_door(stores) as door:
         await submitted(stores, tenant="secret-tenant", webhook_url="https://hook.example/secret")
-        claimed = await door.api("g1").claim(loading=False, wait_s=0)
-        assert claimed is not None
+        claimed = await claimed_by(door.api("g1"))
         assert "secret-tenant" not in claimed.model_dump_json() and "hook" not in claimed.model_dump_json()
 
 
@@ -65,9 +79,7 @@ async def test_a_task_whose_answer_was_lost_is_told_again_in_the_same_attempt(st
     async with open_door(stores) as door:
         await submitted(stores)
         api = door.api("g1")
-        first = await api.claim(loading=False, wait_s=0)
-        again = await api.claim(loading=False, wait_s=0)
-        assert first is not None and again is not None
+        first, again = await claimed_by(api), await claimed_by(api)
         assert (first.id, first.attempt) == (again.id, again.attempt)
 
 
@@ -75,9 +87,7 @@ async def test_what_an_earlier_process_of_the_gang_held_counts_as_a_failed_attem
     """Or a task that kills its gang would be tried for ever."""
     async with open_door(stores) as door:
         task = await submitted(stores)
-        first = await door.api("g1").claim(loading=False, wait_s=0)
-        second = await door.api("g1").claim(loading=False, wait_s=0)
-        assert first is not None and second is not None
+        first, second = await claimed_by(door.api("g1")), await claimed_by(door.api("g1"))
         assert (first.attempt, second.attempt) == (1, 2)
         assert (await stores.tasks.get(task.id)).failures == 1
 
@@ -125,8 +135,7 @@ async def test_what_is_given_back_waits_again_and_its_attempt_can_write_nothing(
     async with open_door(stores) as door:
         api = door.api("g1")
         await submitted(stores)
-        claimed = await api.claim(loading=False, wait_s=0)
-        assert claimed is not None
+        claimed = await claimed_by(api)
         await api.give_back("it broke", counts=True)
         task = await stores.tasks.get(claimed.id)
         assert (task.state, task.failures) == (State.QUEUED, 1)
@@ -141,8 +150,7 @@ async def test_a_finish_whose_answer_was_lost_is_not_refused_when_it_comes_again
     async with open_door(stores) as door:
         api = door.api("g1")
         await submitted(stores)
-        claimed = await api.claim(loading=False, wait_s=0)
-        assert claimed is not None
+        claimed = await claimed_by(api)
         for _ in range(2):
             await api.attempt(claimed).report(FinishTold(bytes=5))
         assert await api.attempt(claimed).over() is State.COMPLETED
@@ -154,8 +162,7 @@ async def test_reports_that_come_together_go_in_one_call(stores: Stores) -> None
     async with open_door(stores) as door:
         api = door.api("g1")
         await submitted(stores)
-        claimed = await api.claim(loading=False, wait_s=0)
-        assert claimed is not None
+        claimed = await claimed_by(api)
         attempt, calls = api.attempt(claimed), list[int]()
         report = attempt._report
 
@@ -174,8 +181,7 @@ async def test_a_cancelled_task_is_dropped_at_the_next_report(stores: Stores) ->
     async with open_door(stores) as door:
         api = door.api("g1")
         task = await submitted(stores)
-        claimed = await api.claim(loading=False, wait_s=0)
-        assert claimed is not None
+        claimed = await claimed_by(api)
         await stores.tasks.apply(task.id, Cancelled(1.0))
         with pytest.raises(Stale, match="cancelled"):
             await api.attempt(claimed).renew()
@@ -186,8 +192,7 @@ async def test_leaving_gives_back_what_nobody_knows_of(stores: Stores) -> None:
     async with open_door(stores) as door:
         api = door.api("g1")
         await submitted(stores)
-        claimed = await api.claim(loading=False, wait_s=0)
-        assert claimed is not None
+        claimed = await claimed_by(api)
         await api.leave()
         task = await stores.tasks.get(claimed.id)
         assert (task.state, task.failures) == (State.QUEUED, 0)
@@ -198,8 +203,7 @@ async def test_a_closed_gang_keeps_what_it_holds_and_gets_nothing_more(stores: S
     async with open_door(stores) as door:
         api = door.api("g1")
         await submitted(stores)
-        claimed = await api.claim(loading=False, wait_s=0)
-        assert claimed is not None
+        claimed = await claimed_by(api)
         assert await api.held(open=False) == 1
         await api.attempt(claimed).report(InterruptionTold(reason="drained", counts=False))
         assert await api.held() == 0
@@ -282,8 +286,7 @@ async def test_tokens_of_gangs_and_of_attempts_are_good_for_their_own_calls_alon
     async with open_door(stores) as door:
         await submitted(stores)
         api = door.api("g1")
-        claimed = await api.claim(loading=False, wait_s=0)
-        assert claimed is not None
+        claimed = await claimed_by(api)
         by_attempt = await calls(api, claimed.token)
         assert {name for name, status in by_attempt.items() if status in (401, 403)} == {*GANG_CALLS, "POST "}
         by_gang = await calls(api, door.token("g1"))
@@ -294,8 +297,7 @@ async def test_a_gang_can_do_nothing_to_the_task_of_another(stores: Stores) -> N
     """Its own attempt's token names its own task; a second gang's names none of the first's."""
     async with open_door(stores) as door:
         await submitted(stores)
-        mine = await door.api("g1").claim(loading=False, wait_s=0)
-        assert mine is not None
+        mine = await claimed_by(door.api("g1"))
         thief = door.api("g2")
         await thief.give_back("not mine", counts=True)
         assert await thief.held(open=False) == 0
@@ -316,19 +318,10 @@ async def test_a_revoked_key_takes_its_gangs_along(stores: Stores) -> None:
     async with open_door(stores) as door:
         api = door.api("g1")
         await submitted(stores)
-        claimed = await api.claim(loading=False, wait_s=0)
-        assert claimed is not None
+        claimed = await claimed_by(api)
         await stores.tenants.keys.revoke(door.key)
         door.gateway.inside.keys.drop(door.key)
-
-        async def refused() -> bool:
-            try:
-                await api.held()
-            except Unauthorized:
-                return True
-            return False
-
-        await wait_until(refused, "the token to be of no more use")
+        await wait_until(lambda: is_refused(api), "the token to be of no more use")
         with pytest.raises(Stale):
             await api.attempt(claimed).report(STEP)
         with pytest.raises(Unauthorized):
@@ -359,15 +352,7 @@ async def test_a_gang_of_a_worker_claims_only_while_it_is_ordered_and_ends_with_
         await order("m-1")
         assert await api.claim(loading=False, wait_s=0) is not None
         await stores.fleet.workers.evict(worker)
-
-        async def refused() -> bool:
-            try:
-                await api.held()
-            except Unauthorized:
-                return True
-            return False
-
-        await wait_until(refused, "the token to end with its worker")
+        await wait_until(lambda: is_refused(api), "the token to end with its worker")
 
 
 async def test_the_page_about_the_protocol_shows_a_worker_that_works(stores: Stores, tmp_path: Path) -> None:
