@@ -1,6 +1,8 @@
 """The video families: what each can make and its recommended settings. Figures are those of the published models. Wan2.2 reads
 Chinese as well as English, so prompts for it stay in the language that they are in."""
 
+from dataclasses import replace
+
 from turnout.tasks.video_rules import ImageUse, PromptLanguage, VideoRules
 
 _P480 = ("832x480", "480x832", "624x624")
@@ -13,6 +15,20 @@ _NEGATIVE = (
     "色调艳丽，过曝，静态，细节模糊不清，字幕，风格，作品，画作，画面，静止，整体发灰，最差质量，低质量，JPEG压缩残留，丑陋的，残缺的，"
     "多余的手指，画得不好的手部，画得不好的脸部，畸形的，毁容的，形态畸形的肢体，手指融合，静止不动的画面，杂乱的背景，三条腿，"
     "背景人很多，倒着走"
+)
+
+_TINY = VideoRules(
+    heads=8,
+    head_dim=24,
+    prompt_language=PromptLanguage.ENGLISH,
+    max_pixels=256 * 256,
+    max_frames=65,
+    default_size="128x128",
+    default_frames=17,
+    fps=8,
+    steps=20,
+    guidance=(4.0, 4.0),
+    shift=5.0,
 )
 
 FAMILIES: dict[str, VideoRules] = {
@@ -55,31 +71,6 @@ FAMILIES: dict[str, VideoRules] = {
         shift=1.0,
         negative_prompt="worst quality, inconsistent motion, blurry, jittery, distorted",
     ),
-    "wan-tiny-t2v": VideoRules(
-        heads=8,
-        head_dim=24,
-        prompt_language=PromptLanguage.ENGLISH,
-        max_pixels=256 * 256,
-        max_frames=65,
-        default_size="128x128",
-        default_frames=17,
-        fps=8,
-        steps=20,
-        guidance=(4.0, 4.0),
-        shift=5.0,
-    ),
-    "wan-tiny-ti2v": VideoRules(
-        heads=8,
-        head_dim=24,
-        prompt_language=PromptLanguage.ENGLISH,
-        image=ImageUse.OPTIONAL,
-        max_pixels=256 * 256,
-        max_frames=65,
-        default_size="128x128",
-        default_frames=17,
-        fps=8,
-        steps=20,
-        guidance=(4.0, 4.0),
-        shift=5.0,
-    ),
+    "wan-tiny-t2v": _TINY,
+    "wan-tiny-ti2v": replace(_TINY, image=ImageUse.OPTIONAL),
 }
