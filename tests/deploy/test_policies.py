@@ -8,8 +8,6 @@ from tests.deploy.test_chart import MODES, objects, templates_of
 from tests.deploy.trial.network_stages import ALLOWED, PORTS, STRANGER
 from tests.deploy.trial.policy_agent import Picture, rules_of, selects
 
-CALLERS = (*ALLOWED, "bootstrap", "test")
-
 
 def picture(*values: str) -> tuple[Picture, dict[str, str]]:
     """A pod of each kind and a stranger, with the policies; and the address of each."""

@@ -20,7 +20,6 @@ from turnout.tenants.usage_rules import UsageRow, Used, day_of
 ALICE, BOB = TenantId("alice"), TenantId("bob")
 BUSY, LOADING, IDLE = GpuState.BUSY, GpuState.LOADING, GpuState.IDLE
 DAY, NEXT = "2026-11-30", "2026-12-01"
-HOUR_MS = 3_600_000
 
 
 def at(text: str) -> float:

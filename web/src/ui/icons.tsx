@@ -26,7 +26,6 @@ const PATHS = {
   check: "M5 12.5l4.5 4.5L19 7.5",
   before: "M14 7l-5 5 5 5",
   after: "M10 7l5 5-5 5",
-  down: "M7 10l5 5 5-5",
   play: "M8 5.5v13l10.5-6.5z",
   pause: "M8 6v12M16 6v12",
   compare: "M4 6h7v12H4zM13 6h7v12h-7z",
