@@ -14,7 +14,7 @@ import httpx
 import pytest
 from tests.chat.test_chat_limits import ASK, PATH, at_once
 from tests.conftest import Stores, wait_until
-from tests.gateways import Chat, Gateway, bearer, chatting
+from tests.gateways import Chat, Gateway, bearer, chatting, running
 from tests.pace import patient
 from tests.relay.kit import Call
 from tests.tenants.test_session_routes import log_in
@@ -266,6 +266,21 @@ async def test_a_worker_that_is_not_heard_from_does_not_take_work(served: Gatewa
         await link.client.hset(beat, "seq", str(seq - 140_000_000))
         (shown,) = (await http.get("/workers", headers=admin)).json()["data"]
         assert shown["standing"] == "gone" and shown["heard_ago_s"] >= 140
+
+
+async def test_gateways_judge_a_silent_worker_as_the_manager_does(stores: Stores, tmp_path: Path) -> None:
+    async with running(stores, tmp_path, worker_gone_s=600.0) as gateway:
+        admin = bearer(await gateway.key(role=Role.ADMIN))
+        key = bearer(await gateway.key(role=Role.WORKER))
+        one = (await gateway.http.post("/workers/register", json=JOIN, headers=key)).json()
+        await gateway.http.post(f"/workers/{one['id']}/heartbeat", json=BEAT, headers=bearer(one["secret"]))
+        beat = stores.link.keys.heartbeat(WorkerId(one["id"]))
+        seq = int(await stores.link.client.hget(beat, "seq") or 0)
+        await stores.link.client.hset(beat, "seq", str(seq - 140_000_000))
+        (shown,) = (await gateway.http.get("/workers", headers=admin)).json()["data"]
+        assert shown["standing"] == "suspect"
+        figures = (await gateway.http.get("/metrics", headers=admin)).text
+        assert 'turnout_workers{standing="suspect"} 1' in figures
 
 
 async def test_an_admin_evicts_a_worker(chat: Chat) -> None:

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ConfigDict
 
+from turnout.fleet.fleet_rules import Rules
 from turnout.setting_types import Seconds, SomeSeconds
 
 
@@ -65,3 +66,7 @@ class FleetSettings:
     min_resident_s: SomeSeconds = 30.0
     worker_gone_s: Seconds = 20.0
     kubernetes_jobs: KubernetesJobs | None = None
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(min_resident_s=self.min_resident_s).with_gone_s(self.worker_gone_s)

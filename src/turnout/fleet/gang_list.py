@@ -18,7 +18,6 @@ from turnout.fleet.worker_store import OrderStore, WorkerStore
 
 _KEEP_S = 1.0
 _AWAKE = frozenset({Phase.STARTING, Phase.READY})
-_RULES = Rules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +73,17 @@ class FleetLook:
 
 
 class GangList:
+    """`rules` are the manager's: they say when a worker is gone."""
+
     def __init__(
-        self, on_ray: GangReports, workers: WorkerStore, orders: OrderStore, now: Callable[[], float]
+        self,
+        on_ray: GangReports,
+        workers: WorkerStore,
+        orders: OrderStore,
+        rules: Rules,
+        now: Callable[[], float],
     ) -> None:
+        self.rules = rules
         self._on_ray = on_ray
         self._workers = workers
         self._orders = orders
@@ -101,14 +108,13 @@ class GangList:
         heartbeats = await self._workers.heartbeats(list(enrolments))
         sheets: dict[WorkerId, OrderSheet] = {}
         for worker, beat in heartbeats.items():
-            if _may_have_gangs(beat) and (sheet := await self._orders.get(worker)) is not None:
+            if self._may_have_gangs(beat) and (sheet := await self._orders.get(worker)) is not None:
                 sheets[worker] = sheet
         return FleetLook(enrolments, heartbeats, awake_gangs(on_ray, heartbeats, sheets))
 
-
-def _may_have_gangs(beat: StoredHeartbeat) -> bool:
-    return (
-        EngineKind.VIDEO in beat.machine.engines
-        and any(report.phase in _AWAKE for report in beat.reports)
-        and _RULES.standing(beat.ago_s) is not Standing.GONE
-    )
+    def _may_have_gangs(self, beat: StoredHeartbeat) -> bool:
+        return (
+            EngineKind.VIDEO in beat.machine.engines
+            and any(report.phase in _AWAKE for report in beat.reports)
+            and self.rules.standing(beat.ago_s) is not Standing.GONE
+        )

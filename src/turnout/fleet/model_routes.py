@@ -7,7 +7,6 @@ from fastapi import APIRouter, Request
 from turnout.engines.servers.engine_servers import check_served
 from turnout.errors import Conflict, Forbidden, InvalidRequest, no_such
 from turnout.fleet.declared_models import ModelDeclaration, read_model
-from turnout.fleet.fleet_rules import Rules
 from turnout.fleet.model_json import AnyModelShown, ModelDeleted, VersionShareRequest, shown
 from turnout.fleet.model_rules import EngineKind, Model
 from turnout.fleet.placement_rules import could_ever_fit, why_nowhere
@@ -21,8 +20,6 @@ from turnout.gateway.problems import documented
 from turnout.tenants.audit_rules import AuditAction
 from turnout.tenants.audit_trail import AuditDep
 from turnout.tenants.auth import AdminDep
-
-_RULES = Rules()
 
 router = APIRouter(tags=["models"], responses=documented(401, 403, 500, 503))
 
@@ -106,9 +103,9 @@ async def set_share(
 
 
 async def _why_nowhere(gateway: Gateway, model: Model) -> str | None:
-    workers = gateway.stores.fleet.workers
+    workers, rules = gateway.stores.fleet.workers, gateway.workers.gangs.rules
     beats = (await workers.heartbeats(list(await workers.enrolments()))).values()
-    machines = [beat.machine for beat in beats if _RULES.standing(beat.ago_s) is not Standing.GONE]
+    machines = [beat.machine for beat in beats if rules.standing(beat.ago_s) is not Standing.GONE]
     if any(could_ever_fit(model, machine) for machine in machines):
         return None
     if model.video is not None and not machines:

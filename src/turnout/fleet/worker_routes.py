@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Header, Request
 
 from turnout.errors import Forbidden, InvalidRequest, TurnoutError, Unauthorized, no_such
-from turnout.fleet.fleet_rules import Rules
 from turnout.fleet.join_code_routes import JoinCode, JoiningDep, key_to_join_with
 from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.placement_rules import could_run
@@ -48,7 +47,6 @@ from turnout.worker.relay_tokens import PROBE_PATH, probe_answer
 
 HEARTBEAT_S = 2.0
 _MAX_PROOF_BYTES = 256
-_RULES = Rules()
 _ADVICE = "Give a --public-url that gateways reach, or join with --tunnel if there is none."
 
 router = APIRouter(tags=["workers"], responses=documented(401, 403, 500, 503))
@@ -116,7 +114,7 @@ async def heartbeat(
 
 @router.get("/workers", summary="List workers")
 async def index(admin: AdminDep, gateway: GatewayDep) -> WorkerList:
-    models = await gateway.stores.fleet.models.all()
+    models, rules = await gateway.stores.fleet.models.all(), gateway.workers.gangs.rules
     enrolments = await gateway.stores.fleet.workers.enrolments()
     beats = await gateway.stores.fleet.workers.heartbeats(list(enrolments))
     sheets = {
@@ -132,7 +130,7 @@ async def index(admin: AdminDep, gateway: GatewayDep) -> WorkerList:
                 url=enrolment.url,
                 draining=enrolment.draining or (worker in beats and beats[worker].leaving),
                 key=enrolment.key,
-                standing=_RULES.standing(beats[worker].ago_s) if worker in beats else Standing.GONE,
+                standing=rules.standing(beats[worker].ago_s) if worker in beats else Standing.GONE,
                 heard_ago_s=round(beats[worker].ago_s, 1) if worker in beats else None,
                 machine=beats[worker].machine if worker in beats else None,
                 replicas=replicas_shown(beats[worker], sheets.get(worker)) if worker in beats else (),

@@ -124,7 +124,8 @@ class _Builder:
 
     def gateway(self) -> Gateway:
         stores, config = self._stores, self._config
-        gangs = GangList(self._gang_reports, stores.fleet.workers, stores.fleet.orders, time.monotonic)
+        fleet, rules = stores.fleet, config.fleet.rules
+        gangs = GangList(self._gang_reports, fleet.workers, fleet.orders, rules, time.monotonic)
         workers = WorkerParts(
             gangs,
             self._outside.prober,

@@ -67,9 +67,10 @@ async def manage(
         await declare(config, stores.fleet.models)
         manager = await _housekeeper(config, stores, fetcher)
         name = f"m-{secrets.token_hex(4)}"  # new for each process: replicas are named after it
-        rules = Rules(min_resident_s=config.fleet.min_resident_s).with_gone_s(config.fleet.worker_gone_s)
         jobs = JobHost(config.fleet.kubernetes_jobs, config.gangs.drain_s, stores, name)
-        fleet = fleet_manager(stores, name, rules, gangs_by, lambda: {**reasons(), **jobs.reasons})
+        fleet = fleet_manager(
+            stores, name, config.fleet.rules, gangs_by, lambda: {**reasons(), **jobs.reasons}
+        )
         loops = BackgroundLoops({**manager.loops(), "fleet": fleet.run, **(more or {})})
         loops.add("loop report", partial(_report_loops, loops, stores, manager.id))
         loops.add("declaration", partial(_keep_declared, config, stores.fleet.models))

@@ -15,13 +15,11 @@ from turnout.telemetry.histogram import Histogram
 from turnout.tenants.gpu_cost_rules import price_of
 from turnout.tenants.gpu_time_rules import cell_of, cells_of
 
-_RULES = Rules()
-
 
 @dataclass(frozen=True, slots=True)
 class FleetView:
     """All that was read for one scrape; `names` are the workers' own. `prices` are by kind of GPU, as they were set,
-    `shares` by version and the model that it is a version of."""
+    `shares` by version and the model that it is a version of. `rules` say when a worker is gone."""
 
     figures: FleetFigures = field(default_factory=FleetFigures)
     statuses: Mapping[str, ModelStatus] = field(default_factory=dict[str, ModelStatus])
@@ -29,6 +27,7 @@ class FleetView:
     names: Mapping[WorkerId, str] = field(default_factory=dict[WorkerId, str])
     prices: Mapping[str, float] = field(default_factory=dict[str, float])
     shares: Mapping[Labels, float] = field(default_factory=dict[Labels, float])
+    rules: Rules = field(default_factory=Rules)
 
 
 def fleet_texts(view: FleetView) -> Iterator[str]:
@@ -90,7 +89,7 @@ def _add_start(one: Histogram, detail: str, count: int) -> None:
 
 def _of_workers(view: FleetView) -> Iterator[str]:
     machines = [(worker, beat.machine) for worker, beat in view.heartbeats.items()]
-    standings = Counter(_RULES.standing(age_s) for age_s in view.figures.heard_s.values())
+    standings = Counter(view.rules.standing(age_s) for age_s in view.figures.heard_s.values())
     reports = [(worker, r) for worker, beat in view.heartbeats.items() for r in beat.reports if r.model]
     gpus = (((worker, str(gpu), r.model, r.id), 1) for worker, r in reports for gpu in r.gpus)
     yield table.WORKERS.by_label((standing, standings[standing]) for standing in Standing)

@@ -152,6 +152,7 @@ class SharedFigures:
                 for model in (await self._catalog.all()).values()
                 if (of := model.version.version_of) is not None
             },
+            self._gang_list.rules,
         )
         self._fleet = _FleetSeen(view, models, seen.gangs)
 

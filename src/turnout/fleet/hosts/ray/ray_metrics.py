@@ -11,6 +11,7 @@ from ray.util.metrics import Gauge
 
 from turnout.errors import NotFound, Unavailable
 from turnout.fleet.catalog import Catalog
+from turnout.fleet.fleet_rules import Rules
 from turnout.fleet.gang_list import GangList
 from turnout.stores import Stores
 from turnout.tasks.task_rules import Finished, Interrupted
@@ -33,7 +34,7 @@ class RayMetrics:
             self._videos,
             stores.backlog,
             stores.dead_records,
-            GangList(stores.fleet.gangs, stores.fleet.workers, stores.fleet.orders, time.monotonic),
+            GangList(stores.fleet.gangs, stores.fleet.workers, stores.fleet.orders, Rules(), time.monotonic),
             stores.fleet.status,
             Catalog(stores.fleet.models, [], time.monotonic),
             prices,
