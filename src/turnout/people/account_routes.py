@@ -35,7 +35,7 @@ from turnout.tenants.auth import UserDep
 from turnout.tenants.caller import Caller, needs_session, refuse_guest
 from turnout.tenants.key_json import KeyDeleted, KeyList, KeyShown, key_of
 from turnout.tenants.key_rules import Role, mint, person_of, with_parent
-from turnout.tenants.session_cookie import set_cookie
+from turnout.tenants.session_opening import close_session
 
 router = APIRouter(tags=["account"], responses=documented(401, 403, 500, 503))
 
@@ -97,8 +97,7 @@ async def delete(
         )
     await audit.record(caller, AuditAction.PERSON_REMOVED, person.id, tenant=person.tenant)
     await erase(gateway, person)
-    for secure in (False, True):
-        response.headers.append("Set-Cookie", set_cookie("", 0, secure))
+    close_session(response)
     return PersonDeleted(id=person.id)
 
 

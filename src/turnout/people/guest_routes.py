@@ -14,9 +14,8 @@ from turnout.people.login_json import GuestLogin
 from turnout.people.person_rules import as_key
 from turnout.relay.connection_counts import group_of
 from turnout.tenants.audit_trail import AuditDep
-from turnout.tenants.caller import caller_with
 from turnout.tenants.session_cookie import refuse_other_origins
-from turnout.tenants.session_json import SessionShown, session_of
+from turnout.tenants.session_json import SessionShown
 from turnout.tenants.session_opening import SessionTerms, open_session
 
 router = APIRouter(tags=["login"], responses=documented(500, 503))
@@ -41,6 +40,5 @@ async def log_in(request: Request, response: Response, gateway: GatewayDep, audi
     await gateway.stores.tenants.people.add_guest(
         came, settings.most, (network_account(network), settings.address_guests)
     )
-    opened = await open_session(request, gateway, audit, as_key(came), SessionTerms(settings.stays_s))
-    response.headers["Set-Cookie"] = opened.cookie
-    return session_of(caller_with(opened.session))
+    length = SessionTerms(settings.stays_s)
+    return await open_session(request, response, gateway, audit, as_key(came), length)

@@ -34,7 +34,7 @@ from turnout.tenants.auth import AdminDep
 from turnout.tenants.caller import caller_with, refuse_persons_key
 from turnout.tenants.key_rules import REMEMBERED_S, SESSION_S, person_of
 from turnout.tenants.session_cookie import refuse_other_origins
-from turnout.tenants.session_json import SessionShown, session_of
+from turnout.tenants.session_json import SessionShown
 from turnout.tenants.session_opening import SessionTerms, open_session
 
 router = APIRouter(tags=["people"], responses=documented(401, 403, 500, 503))
@@ -139,9 +139,7 @@ async def log_in(request: Request, response: Response, gateway: GatewayDep, audi
     if person.terms != terms:
         await gateway.stores.tenants.people.change(person.id, lambda one: replace(one, terms=terms))
     length = SessionTerms(REMEMBERED_S if body.remember else SESSION_S, stays=body.remember)
-    opened = await open_session(request, gateway, audit, as_key(person), length)
-    response.headers["Set-Cookie"] = opened.cookie
-    return session_of(caller_with(opened.session))
+    return await open_session(request, response, gateway, audit, as_key(person), length)
 
 
 async def _opened(gateway: Gateway, token: str) -> tuple[Invite, Person | None]:

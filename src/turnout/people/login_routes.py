@@ -82,17 +82,16 @@ async def arrive(
 ) -> RedirectResponse:
     flow = _flow(gateway)
     browser = request.cookies.get(_COOKIES[not flow.secure])
+    answer = RedirectResponse(f"{flow.public_url}/#/create", 303)
     try:
         logged_in = await flow.arrive(Arrival(state or "", code or "", iss, error, browser))
         person = await _person(gateway, audit, flow, logged_in)
-        opened = await open_session(
-            request, gateway, audit, as_key(person), SessionTerms(), secure=flow.secure
+        await open_session(
+            request, answer, gateway, audit, as_key(person), SessionTerms(), secure=flow.secure
         )
     except TurnoutError as err:
         get_log().warning("login by the issuer failed", reason=err.code)
         return _back(flow, err)
-    answer = RedirectResponse(f"{flow.public_url}/#/create", 303)
-    answer.headers.append("Set-Cookie", opened.cookie)
     answer.headers.append("Set-Cookie", _cookie(flow, "", 0))
     return answer
 

@@ -4,6 +4,7 @@ import secrets
 from dataclasses import dataclass
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from turnout.gateway.gateway import Gateway
 from turnout.tenants.audit_rules import AuditAction
@@ -11,6 +12,7 @@ from turnout.tenants.audit_trail import AuditTrail
 from turnout.tenants.caller import caller_with
 from turnout.tenants.key_rules import SESSION_S, Key, mint_session
 from turnout.tenants.session_cookie import set_cookie
+from turnout.tenants.session_json import SessionShown, session_of
 from turnout.tenants.session_store import OpenedBy
 
 _MAX_AGENT_CHARS = 200
@@ -24,24 +26,18 @@ class SessionTerms:
     stays: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedSession:
-    """`cookie` is the header that gives it to the browser."""
-
-    session: Key
-    cookie: str
-
-
 async def open_session(
     request: Request,
+    response: Response,
     gateway: Gateway,
     audit: AuditTrail,
     parent: Key,
     terms: SessionTerms,
     *,
     secure: bool | None = None,
-) -> OpenedSession:
-    """A new one each time, whatever the browser had before. `secure`: the page is reached by https; None asks the browser."""
+) -> SessionShown:
+    """A new one each time, whatever the browser had before: the response gives it the cookie. `secure`: the page is reached by
+    https; None asks the browser."""
     session, token = mint_session(
         secrets.token_hex(8), secrets.token_urlsafe(32), parent, gateway.now(), terms.ttl_s
     )
@@ -56,4 +52,12 @@ async def open_session(
         await gateway.stores.tenants.people.note_seen(caller.person, gateway.now())
     # What the browser says of its own address counts: TLS may end before us.
     by_https = request.headers.get("origin", "").startswith("https://") if secure is None else secure
-    return OpenedSession(session, set_cookie(token, terms.ttl_s if terms.stays else None, by_https))
+    cookie = set_cookie(token, terms.ttl_s if terms.stays else None, by_https)
+    response.headers.append("Set-Cookie", cookie)
+    return session_of(caller)
+
+
+def close_session(response: Response) -> None:
+    """The browser forgets it, however it was given."""
+    for secure in (False, True):
+        response.headers.append("Set-Cookie", set_cookie("", 0, secure))

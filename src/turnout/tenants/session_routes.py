@@ -13,7 +13,7 @@ from turnout.gateway.problems import documented
 from turnout.telemetry.log import get_log
 from turnout.tenants.audit_trail import AuditDep, count_way_in
 from turnout.tenants.auth import MaybeUserDep, UserDep
-from turnout.tenants.caller import caller_with, known, needs_session, require_user
+from turnout.tenants.caller import known, needs_session, require_user
 from turnout.tenants.key_rules import (
     CODE_S,
     PERSONS_CODE_S,
@@ -24,9 +24,9 @@ from turnout.tenants.key_rules import (
     is_session,
     secret_digest,
 )
-from turnout.tenants.session_cookie import refuse_other_origins, set_cookie
+from turnout.tenants.session_cookie import refuse_other_origins
 from turnout.tenants.session_json import CodeShown, LoginRequest, SessionShown, session_of
-from turnout.tenants.session_opening import SessionTerms, open_session
+from turnout.tenants.session_opening import SessionTerms, close_session, open_session
 
 router = APIRouter(tags=["session"], responses=documented(403, 500, 503))
 
@@ -65,9 +65,7 @@ async def log_in(request: Request, response: Response, gateway: GatewayDep, audi
     terms = SessionTerms(
         ttl_s=REMEMBERED_S if body.remember else SESSION_S, stays=body.key is None or body.remember
     )
-    opened = await open_session(request, gateway, audit, parent, terms)
-    response.headers["Set-Cookie"] = opened.cookie
-    return session_of(caller_with(opened.session))
+    return await open_session(request, response, gateway, audit, parent, terms)
 
 
 async def _parent_by_code(gateway: Gateway, code: str) -> Key:
@@ -119,6 +117,5 @@ async def log_out(caller: MaybeUserDep, gateway: GatewayDep) -> Response:
         gateway.keys.drop(caller.id)
         get_log().info("session ended", session=caller.id)
     response = Response(status_code=204)
-    for secure in (False, True):
-        response.headers.append("Set-Cookie", set_cookie("", 0, secure))
+    close_session(response)
     return response
