@@ -23,15 +23,8 @@ from turnout.tasks.gang_auth import AttemptDep
 from turnout.tasks.gang_messages import PIECE_BYTES, Upload, UploadDone, UploadPlan
 from turnout.tasks.gang_tokens import GangRight
 from turnout.tasks.task_rules import Task
-from turnout.tasks.video_files import send_object
+from turnout.tasks.video_files import content_type, send_object
 
-_TYPES = {
-    "mp4": "video/mp4",
-    "png": "image/png",
-    "webp": "image/webp",
-    "jpg": "image/jpeg",
-    "safetensors": "application/octet-stream",
-}
 _MADE = re.compile(
     r"video\.mp4|picture\.png|thumbnail\.webp|spritesheet\.jpg|preview-\d{1,6}\.webp|checkpoint-\d{1,6}\.safetensors"
 )
@@ -55,7 +48,7 @@ async def plan(name: Name, request: Request, right: AttemptDep, gateway: Gateway
     signed = [await gateway.stores.blobs.put_url(one, _SIGNED_S) for one in names]
     return UploadPlan(
         piece_bytes=PIECE_BYTES,
-        content_type=_TYPES[name.rpartition(".")[2]],
+        content_type=content_type(name),
         signed=tuple(url for url in signed if url is not None) or None,
     )
 
@@ -76,8 +69,7 @@ async def put_piece(
     found = _DIGEST.fullmatch(content_digest)
     if found is None or base64.b64decode(found[1]) != hashlib.sha256(data).digest():
         raise InvalidRequest("The piece does not have this digest.", "content-digest", "digest_mismatch")
-    kind = _TYPES[name.rpartition(".")[2]]
-    await _put(gateway.stores, right, key if of == 1 else _piece(key, piece), data, kind)
+    await _put(gateway.stores, right, key if of == 1 else _piece(key, piece), data, content_type(name))
     return Response(status_code=204)
 
 
@@ -97,7 +89,7 @@ async def complete(name: Name, request: Request, right: AttemptDep, gateway: Gat
         raise Conflict("Not all of it was sent.", "bytes", "incomplete_upload")
     try:
         joined = _joined(stores, dict(zip(names, sizes, strict=True)), body.sha256)
-        await stores.blobs.put_stream(key, joined, _TYPES[name.rpartition(".")[2]])
+        await stores.blobs.put_stream(key, joined, content_type(name))
     except _WrongDigest as err:
         raise Conflict("The object does not have this digest.", "sha256", "incomplete_upload") from err
     finally:

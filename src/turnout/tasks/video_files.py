@@ -106,6 +106,10 @@ def file_stem(task: Task, variant: Variant) -> str:
     return f"{words}-{task.spec.seed}" + ("" if variant is Variant.VIDEO else f"-{variant}")
 
 
+def content_type(key: str) -> str:
+    return _TYPES.get(key.rpartition(".")[2], "application/octet-stream")
+
+
 def named_file(stem: str, key: str) -> str:
     """As Content-Disposition writes it: plain for old clients, and whole for all that speak RFC 8187."""
     suffix = key.rpartition(".")[2]
@@ -196,7 +200,7 @@ async def send_object(request: Request, blobs: Blobs, key: str, more: Mapping[st
         )
     part = span or Span(0, blob.size)
     headers["Content-Length"] = str(part.end - part.start)
-    headers["Content-Type"] = _TYPES.get(key.rpartition(".")[2], "application/octet-stream")
+    headers["Content-Type"] = content_type(key)
     headers.update(more)
     if span is not None:
         headers["Content-Range"] = f"bytes {part.start}-{part.end - 1}/{blob.size}"
