@@ -15,7 +15,6 @@ from turnout.gateway.gateway import Gateway
 from turnout.people.belongings import tasks_of
 from turnout.people.person_json import person_shown
 from turnout.people.person_store import KnownPerson
-from turnout.tasks.label_rules import NO_LABELS
 from turnout.tasks.object_keys import is_checkpoint, of_task, told_of
 from turnout.tasks.task_rules import Task
 from turnout.tasks.video_json import video_of
@@ -56,7 +55,7 @@ async def archive(gateway: Gateway, known: KnownPerson) -> AsyncGenerator[bytes]
                 yield paper.take()
         async for task in tasks_of(gateway.stores, known.person):
             video = video_of(task, gateway.videos.settings.retention_s)
-            labels = (await gateway.videos.labels.of([task.id])).get(task.id, NO_LABELS)
+            labels = await gateway.videos.labels.find(task.id)
             video.favourite, video.tags = labels.favourite, list(labels.tags)
             shown = video.model_dump(mode="json")
             _write(out, f"videos/{task.id}/video.json", shown, task.created_at)

@@ -54,6 +54,9 @@ class LabelStore:
         said = {task: doc for task, doc in docs.items() if doc is not None}
         return await read_all(self._link, LABELS, said)
 
+    async def find(self, task: TaskId) -> Labels:
+        return (await self.of([task])).get(task, NO_LABELS)
+
     async def search(
         self,
         tenant: TenantId,

@@ -127,7 +127,7 @@ def _parsed_base_url(
 
 
 async def _answer(gateway: Gateway, task: Task, request: Request) -> Response:
-    labels = (await gateway.videos.labels.of([task.id])).get(task.id, NO_LABELS)
+    labels = await gateway.videos.labels.find(task.id)
     return await _answer_at(gateway, task, await gateway.stores.tasks.position(task), request, labels)
 
 
@@ -229,7 +229,7 @@ async def label(video_id: str, request: Request, caller: UserDep, gateway: Gatew
     """It lasts as long as the video."""
     body = await read_json(request, LabelsRequest)
     task = await own_task(gateway, caller, video_id)
-    before = (await gateway.videos.labels.of([task.id])).get(task.id, NO_LABELS)
+    before = await gateway.videos.labels.find(task.id)
     after = Labels(
         before.favourite if body.favourite is None else body.favourite,
         before.tags if body.tags is None else tuple(body.tags),
