@@ -76,6 +76,7 @@ _ROUTERS = (
     health.router,
     metrics_route.router,
     session_routes.router,
+    session_routes.own_sessions,
     account_routes.router,
     people_routes.router,
     invite_routes.router,

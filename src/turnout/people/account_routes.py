@@ -1,7 +1,7 @@
-"""My account over HTTP: who I am, what I may ask for, my keys and my sessions; all of it as a file, and gone.
+"""My account over HTTP: who I am, what I may ask for, and my keys; all of it as a file, and gone.
 
-Whoever comes with a key that is no person's sees its sessions, and has no keys of its own. Keys are for programs: what gives
-others a way in, or takes all away, needs a session."""
+Whoever comes with a key that is no person's has no keys of its own. Keys are for programs: what gives others a way in, or takes
+all away, needs a session."""
 
 import secrets
 from dataclasses import replace
@@ -14,15 +14,7 @@ from turnout.errors import Conflict, Forbidden, InvalidRequest, no_such
 from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
-from turnout.people.account_json import (
-    AccountChange,
-    AccountShown,
-    OwnKeyRequest,
-    OwnSessionList,
-    SessionsEnded,
-    TodayShown,
-    own_session_of,
-)
+from turnout.people.account_json import AccountChange, AccountShown, OwnKeyRequest, TodayShown
 from turnout.people.archive import archive
 from turnout.people.ending import erase
 from turnout.people.person_json import PersonDeleted, person_shown
@@ -147,41 +139,6 @@ async def revoke_key(key_id: str, caller: UserDep, gateway: GatewayDep, audit: A
         raise no_such("key", key_id, "key_id")
     await gateway.revocations.revoked(key_id)
     return KeyDeleted(id=key_id)
-
-
-@router.get("/v1/account/sessions", summary="My sessions")
-async def sessions(caller: UserDep, gateway: GatewayDep) -> OwnSessionList:
-    found = await gateway.stores.tenants.sessions.of(caller.root)
-    return OwnSessionList(data=[own_session_of(one, caller.id) for one in found])
-
-
-@router.delete("/v1/account/sessions", summary="End all my other sessions")
-async def end_others(caller: UserDep, gateway: GatewayDep, audit: AuditDep) -> SessionsEnded:
-    found = [one.session.id for one in await gateway.stores.tenants.sessions.of(caller.root)]
-    others = [session_id for session_id in found if session_id != caller.id]
-    await _end(caller, gateway, audit, others)
-    return SessionsEnded(ended=len(others))
-
-
-@router.delete(
-    "/v1/account/sessions/{session_id}", responses=documented(404), summary="End a session of mine"
-)
-async def end_one(session_id: str, caller: UserDep, gateway: GatewayDep, audit: AuditDep) -> SessionsEnded:
-    found = [one.session.id for one in await gateway.stores.tenants.sessions.of(caller.root)]
-    if session_id not in found:
-        raise no_such("session", session_id, "session_id")
-    await _end(caller, gateway, audit, [session_id])
-    return SessionsEnded(ended=1)
-
-
-async def _end(caller: Caller, gateway: Gateway, audit: AuditDep, session_ids: list[str]) -> None:
-    if session_ids:
-        await audit.record(
-            caller, AuditAction.SESSIONS_ENDED, caller.root, tenant=caller.tenant, count=str(len(session_ids))
-        )
-    await gateway.stores.tenants.sessions.end(caller.root, session_ids)
-    for session_id in session_ids:
-        await gateway.revocations.revoked(session_id)
 
 
 async def _known(caller: Caller, gateway: Gateway) -> KnownPerson | None:

@@ -1,4 +1,4 @@
-"""Sessions of the page, as its API shows them."""
+"""Sessions of the page as HTTP shows them: the one that asks, and all of one person, or of one key."""
 
 from typing import Literal
 
@@ -6,7 +6,8 @@ from pydantic import BaseModel, Field
 
 from turnout.tenants.caller import Caller
 from turnout.tenants.key_rules import Role
-from turnout.validation import Body
+from turnout.tenants.session_store import OpenSession
+from turnout.validation import Body, WholeSeconds, shown_as
 
 
 class LoginRequest(Body):
@@ -45,4 +46,33 @@ def session_of(caller: Caller) -> SessionShown:
     role = Role(caller.role)  # everyone has one but those with a link, who cannot log in
     return SessionShown(
         tenant=caller.tenant, role=role, name=caller.name, expires_at=expires_at, person=caller.person
+    )
+
+
+class OwnSessionShown(BaseModel):
+    """`agent` and `address` are what the browser said of itself when it logged in, and where it was."""
+
+    id: str
+    object: Literal["account.session"] = "account.session"
+    current: bool
+    created_at: WholeSeconds
+    expires_at: WholeSeconds | None
+    agent: str
+    address: str
+
+
+class OwnSessionList(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[OwnSessionShown]
+
+
+class SessionsEnded(BaseModel):
+    object: Literal["account.sessions.ended"] = "account.sessions.ended"
+    ended: int
+
+
+def own_session_of(opened: OpenSession, current: str) -> OwnSessionShown:
+    session, by = opened.session, opened.by
+    return shown_as(
+        OwnSessionShown, session, current=session.id == current, agent=by.agent, address=by.address
     )

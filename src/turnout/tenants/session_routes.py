@@ -1,19 +1,20 @@
-"""Logging in to the page by a one-time code or a key, and out again. The session is a key of its own, in a cookie that scripts
-cannot read: no other key stays in the page."""
+"""Logging in to the page by a one-time code or a key, and out again; and all sessions of whoever asks. A session is a key of its own,
+in a cookie that scripts cannot read: no other key stays in the page."""
 
 import secrets
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from turnout.errors import Forbidden, InvalidRequest, Unauthorized
+from turnout.errors import Forbidden, InvalidRequest, Unauthorized, no_such
 from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
 from turnout.telemetry.log import get_log
+from turnout.tenants.audit_rules import AuditAction
 from turnout.tenants.audit_trail import AuditDep, count_way_in
 from turnout.tenants.auth import MaybeUserDep, UserDep
-from turnout.tenants.caller import known, needs_session, require_user
+from turnout.tenants.caller import Caller, known, needs_session, require_user
 from turnout.tenants.key_rules import (
     CODE_S,
     PERSONS_CODE_S,
@@ -25,10 +26,19 @@ from turnout.tenants.key_rules import (
     secret_digest,
 )
 from turnout.tenants.session_cookie import refuse_other_origins
-from turnout.tenants.session_json import CodeShown, LoginRequest, SessionShown, session_of
+from turnout.tenants.session_json import (
+    CodeShown,
+    LoginRequest,
+    OwnSessionList,
+    SessionsEnded,
+    SessionShown,
+    own_session_of,
+    session_of,
+)
 from turnout.tenants.session_opening import SessionTerms, close_session, open_session
 
 router = APIRouter(tags=["session"], responses=documented(403, 500, 503))
+own_sessions = APIRouter(tags=["account"], responses=documented(401, 403, 500, 503))
 
 
 @router.post(
@@ -119,3 +129,38 @@ async def log_out(caller: MaybeUserDep, gateway: GatewayDep) -> Response:
     response = Response(status_code=204)
     close_session(response)
     return response
+
+
+@own_sessions.get("/v1/account/sessions", summary="My sessions")
+async def sessions(caller: UserDep, gateway: GatewayDep) -> OwnSessionList:
+    found = await gateway.stores.tenants.sessions.of(caller.root)
+    return OwnSessionList(data=[own_session_of(one, caller.id) for one in found])
+
+
+@own_sessions.delete("/v1/account/sessions", summary="End all my other sessions")
+async def end_others(caller: UserDep, gateway: GatewayDep, audit: AuditDep) -> SessionsEnded:
+    found = [one.session.id for one in await gateway.stores.tenants.sessions.of(caller.root)]
+    others = [session_id for session_id in found if session_id != caller.id]
+    await _end(caller, gateway, audit, others)
+    return SessionsEnded(ended=len(others))
+
+
+@own_sessions.delete(
+    "/v1/account/sessions/{session_id}", responses=documented(404), summary="End a session of mine"
+)
+async def end_one(session_id: str, caller: UserDep, gateway: GatewayDep, audit: AuditDep) -> SessionsEnded:
+    found = [one.session.id for one in await gateway.stores.tenants.sessions.of(caller.root)]
+    if session_id not in found:
+        raise no_such("session", session_id, "session_id")
+    await _end(caller, gateway, audit, [session_id])
+    return SessionsEnded(ended=1)
+
+
+async def _end(caller: Caller, gateway: Gateway, audit: AuditDep, session_ids: list[str]) -> None:
+    if session_ids:
+        await audit.record(
+            caller, AuditAction.SESSIONS_ENDED, caller.root, tenant=caller.tenant, count=str(len(session_ids))
+        )
+    await gateway.stores.tenants.sessions.end(caller.root, session_ids)
+    for session_id in session_ids:
+        await gateway.revocations.revoked(session_id)
