@@ -79,7 +79,7 @@ class OidcFlow:
         self._parameters = cast("Any", parameters)
         self._challenge = cast("Any", rfc7636).create_s256_code_challenge
         self._client_auth = cast("Any", ClientAuth)
-        self._settings = settings
+        self.settings = settings
         self._client_id = settings.client_id
         self._secret = secret
         self.issuer = issuer
@@ -87,10 +87,6 @@ class OidcFlow:
         self._flows = flows
         self._departures = AddressCounts(time.monotonic)
         self.public_url = public_url.rstrip("/")
-
-    @property
-    def settings(self) -> OidcSettings:
-        return self._settings
 
     @property
     def secure(self) -> bool:
@@ -114,7 +110,7 @@ class OidcFlow:
             self._client_id,
             "code",
             redirect_uri=self.public_url + CALLBACK,
-            scope=self._settings.scopes,
+            scope=self.settings.scopes,
             state=state,
             nonce=nonce,
             code_challenge=self._challenge(verifier),
@@ -174,12 +170,9 @@ class OidcFlow:
     def _auth_method(self, endpoints: IssuerEndpoints) -> str:
         if self._secret is None:
             return "none"
-        by_post = "client_secret_basic" not in endpoints.auth_methods
-        return (
-            "client_secret_post"
-            if by_post and "client_secret_post" in endpoints.auth_methods
-            else "client_secret_basic"
-        )
+        known = endpoints.auth_methods
+        by_post = "client_secret_post" in known and "client_secret_basic" not in known
+        return "client_secret_post" if by_post else "client_secret_basic"
 
 
 def _failed() -> Unauthorized:
