@@ -17,7 +17,7 @@ from tests.people.test_people import refused
 
 from turnout.chat import conversation_store
 from turnout.chat.chat_scripts import change_conversation
-from turnout.chat.conversation_rules import MAX_CONVERSATION_BYTES
+from turnout.chat.conversation_rules import MAX_CONVERSATION_BYTES, KeptConversation
 from turnout.errors import Unavailable
 from turnout.tasks.task_rules import PersonId
 from turnout.tenants.caller import person_owner
@@ -187,6 +187,27 @@ async def test_they_go_with_the_account_and_come_with_its_export(stores: Stores,
         assert gone.status_code == 200, gone.text
     assert [blob async for blob in stores.blobs.list("conversations/")] == []
     assert await stores.tenants.conversations.of(person_owner(person)) == []
+
+
+async def test_a_change_while_it_is_deleted_leaves_nothing_behind(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written after the look at it stayed in the object store, where nobody counted it."""
+    store, path = gateway.stores.tenants.conversations, "/v1/conversations/c"
+    assert (await gateway.http.put(path, json=conversation(message("q")))).status_code == 200
+    find = store.find
+
+    async def found_and_changed(owner: str, conversation_id: str) -> KeptConversation:
+        found = await find(owner, conversation_id)
+        await gateway.http.put(path, json=conversation(message("q"), revision=1))
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "find", found_and_changed)
+        assert (await gateway.http.delete(path)).status_code == 200
+    assert refused(await gateway.http.get(path)) == (404, "conversation_not_found")
+    assert [blob.key async for blob in gateway.blobs.list("conversations/")] == []
+    assert refused(await gateway.http.delete(path)) == (404, "conversation_not_found")
 
 
 async def test_a_write_whose_answer_was_lost_is_there_whole(

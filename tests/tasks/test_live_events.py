@@ -403,13 +403,12 @@ async def test_looking_back_holds_no_connection_to_redis(served: Gateway) -> Non
         return int((await served.stores.link.client.info("clients"))["blocked_clients"])
 
     await play_one(served)
-    before = await blocked()
     url = ws_url(served, "/v1/videos/ws?after=9999999999999-0")
     async with AsyncExitStack() as stack:
-        for _ in range(20):
+        for _ in range(30):
             socket = await stack.enter_async_context(connect(url, additional_headers=bearer(served.token)))
             assert json.loads(await socket.recv())["object"] == "video.watching"
-        assert await blocked() <= before + 3
+        assert await blocked() < 15, "the gateway's own reads are a few"
 
 
 async def play_one(served: Gateway) -> None:

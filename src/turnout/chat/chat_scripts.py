@@ -58,3 +58,11 @@ async def change_conversation(
             link, owner=owner, id=id, revision=revision, doc=doc, most=most, bytes=bytes, together=together
         )
     )
+
+
+_remove_conversation = Script("chat/remove_conversation")
+
+
+async def remove_conversation(link: RedisConnection, *, owner: str, id: str) -> bytes | None:
+    """What was stored of it when it went; None if it was not there."""
+    return await _remove_conversation.run(link, owner=owner, id=id)

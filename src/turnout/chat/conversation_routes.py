@@ -93,6 +93,5 @@ async def rename(
     "/v1/conversations/{conversation_id}", responses=documented(400), summary="Delete a conversation"
 )
 async def delete(conversation_id: _Id, caller: UserDep, gateway: GatewayDep) -> ConversationDeleted:
-    store, owner = gateway.stores.tenants.conversations, owner_of(caller)
-    await store.remove(owner, await store.find(owner, conversation_id))
+    await gateway.stores.tenants.conversations.remove(owner_of(caller), conversation_id)
     return ConversationDeleted(id=conversation_id)

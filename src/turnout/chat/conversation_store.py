@@ -6,7 +6,7 @@ import gzip
 from dataclasses import replace
 from secrets import token_hex
 
-from turnout.chat.chat_scripts import change_conversation
+from turnout.chat.chat_scripts import change_conversation, remove_conversation
 from turnout.chat.conversation_rules import (
     ConversationRoom,
     KeptConversation,
@@ -95,9 +95,12 @@ class ConversationStore:
         await self._change(owner, now, None)
         return now
 
-    async def remove(self, owner: str, kept: KeptConversation) -> None:
-        async with translated():
-            await self._link.client.hdel(self._name(owner), kept.id)
+    async def remove(self, owner: str, conversation_id: str) -> None:
+        """As it is when it goes: what is written at that moment goes with it, or is refused. Raises NotFound."""
+        found = await remove_conversation(self._link, owner=owner, id=conversation_id)
+        kept = await read_one(self._link, CONVERSATION, conversation_id, found)
+        if kept is None:
+            raise no_such_conversation(conversation_id)
         await self._blobs.delete([_said(owner, kept), _words(owner, kept)])
 
     async def erase(self, owner: str) -> None:
