@@ -33,6 +33,19 @@ async def _asked_by(service: Service, tenant: str, many: int, **fields: Any) -> 
         ]
 
 
+async def test_no_column_is_out_of_sight_on_a_laptop(browser: Browser, service: Service) -> None:
+    """Where one entry tells much, when it happened stood beyond the edge."""
+    async with service.client() as client:
+        (await client.post("/v1/keys", json={"name": "for a class " * 8})).raise_for_status()
+    visitor = await _operator(browser, service, "audit", "en")
+    await visitor.tab.set_viewport_size({"width": 1366, "height": 768})
+    await visitor.tab.locator("tbody tr").filter(has_text="for a class").first.wait_for()
+    hidden = (
+        "[...document.querySelectorAll('.table-box')].filter(box => box.scrollWidth > box.clientWidth).length"
+    )
+    assert await visitor.tab.evaluate(hidden) == 0
+
+
 @languages(everyday="zh")
 async def test_everybodys_tasks_are_seen_in_order_and_cancelled_and_their_logs_are_read(
     browser: Browser, service: Service, lang: str

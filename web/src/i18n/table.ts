@@ -52,7 +52,7 @@ export const TABLE = {
   "login.with_key": { en: "Log in with a key", zh: "使用密钥登录" },
   "guest.enter": { en: "Try without an account", zh: "免登录试用" },
   "guest.about": { en: "{videos} videos and {chats} chats a day. All of it is deleted after {time}.", zh: "每天 {videos} 个视频、{chats} 次对话；所有内容在 {time}后删除。" },
-  "people.guests": { en: "Besides, there are {n} guests without an account.", zh: "另有 {n} 位免登录访客。" },
+  "people.guests": { en: "Besides, there {n:is|are} {n} {n:guest|guests} without an account.", zh: "另有 {n} 位免登录访客。" },
   "guest.name": { en: "Guest", zh: "访客" },
   "guest.account": { en: "You are trying this without an account. Others come first when it is busy, and all that is yours is deleted when your time here is over: save what you want to keep.", zh: "你正在免登录试用。繁忙时其他用户优先；试用结束后你的所有内容都会被删除，请及时保存。" },
   "login.stale": { en: "That login took too long, or was begun in another window. Try again.", zh: "登录超时，或是在另一个窗口中发起的，请重试。" },
