@@ -51,6 +51,11 @@ def test_a_setting_is_read_by_its_former_name(bare_cli: Cli, tmp_path: Path) -> 
 
 def test_shared_options_may_stand_before_or_after_the_command(bare_cli: Cli, tmp_path: Path) -> None:
     before = json.loads(bare_cli("--state-dir", str(tmp_path / "mine"), "config", "--json").out)
+    said = [
+        bare_cli(*words).err
+        for words in (("--ca-file", "no.pem", "status"), ("status", "--ca-file", "no.pem"))
+    ]
+    assert said[0] == said[1], "docs/cli.md says so of each"
     assert before["state_dir"]["value"] == str(tmp_path / "mine")
 
 
@@ -73,6 +78,8 @@ def test_the_table_shows_models_and_hides_secrets(bare_cli: Cli) -> None:
         ("log_level: loud", "log_level: Input should be 'debug', 'info', 'warning' or 'error'"),
         ("redis_url: foo", "redis_url: Value error, a Redis URL begins with redis://"),
         ("blobs: ftp://x", "blobs: Value error, objects go to a directory or to s3://bucket/prefix"),
+        ("redis_url: redis://h:p", "redis_url: Value error, a Redis URL looks like redis://host:6379/0"),
+        ("redis_url: 'redis://[::1'", "redis_url: Value error, a Redis URL looks like redis://host"),
         ("public_url: video.example", "public_url: Value error, an http or https URL, as https://"),
         ("trusted_proxies: proxy", "trusted_proxies: Value error, 'proxy' does not appear to be an IPv4"),
         ("cors_origins: app.example.com", "cors_origins: Value error, app.example.com is no origin like"),
@@ -144,6 +151,18 @@ def test_a_variable_that_is_nearly_a_setting_is_refused_and_others_are_not_ours(
 def test_up_on_an_address_of_another_machine_says_so(bare_cli: Cli, host: str) -> None:
     done = bare_cli.start("up", "--host", host).finish()  # it starts the log, which is the process's
     assert done.code == 2 and "--host is an address of this machine" in done.err
+
+
+def test_up_says_where_it_cannot_keep_videos(bare_cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "a-file").touch()
+    done = bare_cli.start("up", "--port", "0", "--blobs", "a-file/in").finish()
+    assert done.code == 2 and "blobs: " in done.err and "cannot be made: Not a directory" in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_port_that_no_machine_has_is_refused(bare_cli: Cli) -> None:
+    done = bare_cli("worker", "--join", "http://127.0.0.1:9", "--token", "x", "--listen-port", "99999")
+    assert done.code == 2 and "65535" in done.err
 
 
 def test_up_looks_at_the_files_of_its_site_first(bare_cli: Cli, tmp_path: Path) -> None:

@@ -140,6 +140,7 @@ async def test_the_gateway_must_show_the_pinned_certificate(
         (Joining("ftp://gateway.example", "k"), "not the http or https URL"),
         (Joining("http://127.0.0.1:port", "k"), "not the http or https URL"),
         (Joining("http://[::1", "k"), "not the http or https URL"),
+        (Joining("http://127.0.0.1", "jc-…"), "copy it again"),
         (Joining("http://127.0.0.1", "k", public_url="gpu.example:8100"), "--public-url"),
         (Joining("http://127.0.0.1", "k", public_url="http://127.0.0.1:9", tunnel=True), "not by both"),
         (Joining("http://127.0.0.1", "k", "../x"), "--id is up to 60"),

@@ -13,7 +13,7 @@ from typer.main import get_group
 
 from turnout import __version__
 from turnout.cli.formatting import duration, one_line
-from turnout.cli.options import Common, ConfigOption, KeyOption, StateDirOption, UrlOption
+from turnout.cli.options import CaOption, Common, ConfigOption, KeyOption, StateDirOption, UrlOption
 from turnout.errors import InvalidRequest, Misconfigured, TurnoutError
 
 EPILOG = """Examples:
@@ -152,6 +152,7 @@ def root(
     key: KeyOption = None,
     config: ConfigOption = None,
     state_dir: StateDirOption = None,
+    ca_file: CaOption = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
     ] = False,
@@ -162,4 +163,4 @@ def root(
             stream.reconfigure(
                 errors="replace"
             )  # a locale that lacks our characters shows question marks, not a traceback
-    ctx.obj = Common(config, state_dir, url, key)
+    ctx.obj = Common(config, state_dir, url, key, ca_file)

@@ -56,7 +56,10 @@ ListenHostOption = Annotated[
     typer.Option("--listen-host", "--host", envvar="WORKER_HOST", help="Where gateways reach it."),
 ]
 ListenPortOption = Annotated[
-    int, typer.Option("--listen-port", "--port", envvar="WORKER_PORT", help="Its port; 0: a free one.")
+    int,
+    typer.Option(
+        "--listen-port", "--port", envvar="WORKER_PORT", min=0, max=65535, help="Its port; 0: a free one."
+    ),
 ]
 CaFileOption = Annotated[
     Path | None,
@@ -143,7 +146,7 @@ def worker(
     from turnout.run.run_worker import run_engine_worker
 
     flags = {"worker_engines": allow_engine or None, "worker_commands": allow_command or None}
-    flags |= {"ca_file": ca_file, "worker_weights_dirs": weights_dir or None}
+    flags |= {"ca_file": ca_file or common.ca_file, "worker_weights_dirs": weights_dir or None}
     config = start(common, "worker", flags).of_computing()
     fingerprints = tuple(one for one in (gateway_fingerprint or "").split(",") if one)
     joining = Joining(join, token, name, public_url, tunnel, fingerprints, allow_plaintext)

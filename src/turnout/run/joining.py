@@ -46,6 +46,8 @@ def check_joining(joining: Joining) -> None:
         raise Misconfigured(
             f"{joining.url!r} is not the http or https URL of a gateway (--join or MANAGER_URL)"
         )
+    if not (joining.key.isascii() and joining.key.isprintable()):
+        raise Misconfigured("the join code or key has characters that none has; copy it again")
     if joining.public_url and not is_server_url(joining.public_url):
         raise Misconfigured(f"{joining.public_url!r} is no http or https URL (--public-url or PUBLIC_URL)")
     scheme = urlsplit(joining.url).scheme

@@ -124,7 +124,10 @@ def open_blobs(where: str, endpoint: str | None = None) -> Blobs:
     if "://" in where:
         raise Misconfigured(f"blobs: {where} is neither a directory nor s3://bucket/prefix")
     path = Path(where).expanduser().absolute()
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as err:
+        raise Misconfigured(f"blobs: {path} cannot be made: {err.strerror}") from err
     return Blobs(LocalStore(path, automatic_cleanup=True))
 
 

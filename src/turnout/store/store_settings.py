@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator
 
@@ -16,6 +17,13 @@ AcceptAfter: TypeAlias = Literal["write", "fsync", "replica"]
 def _redis_url(url: str) -> str:
     if not url.startswith(_REDIS_SCHEMES):
         raise ValueError("a Redis URL begins with redis://, rediss://, unix:// or redis+sentinel://")
+    try:
+        if url.startswith(("redis://", "rediss://")):
+            _ = urlsplit(url).port
+    except ValueError as err:  # without its words, which may quote the password
+        raise ValueError(
+            "a Redis URL looks like redis://host:6379/0; signs in its password are %-escaped"
+        ) from err
     return url
 
 
