@@ -79,7 +79,7 @@ def test_logs_follow_what_comes_and_bear_a_cut_file(bare_cli: Cli, logs: Path) -
 
 def test_logs_where_nothing_ran(bare_cli: Cli) -> None:
     done = bare_cli("logs")
-    assert done.code == 2 and "has `turnout up` run there?" in done.err
+    assert done.code == 2 and "has `turnout up` run there? --state-dir names another place" in done.err
 
 
 def test_down_where_nothing_runs(bare_cli: Cli) -> None:

@@ -41,7 +41,9 @@ def logs(
     state_dir = common.load().config.state_dir
     files = {file.path: file for file in find_logs(state_dir)}
     if not files:
-        raise Misconfigured(f"no logs in {state_dir}; has `turnout up` run there?")
+        raise Misconfigured(
+            f"no logs in {state_dir}; has `turnout up` run there? --state-dir names another place"
+        )
     parts = {file.part for file in files.values()}
     task = of if of is not None and of not in parts else None
     if task is not None and not task.startswith("video_") and not any(c.isdigit() for c in task):
