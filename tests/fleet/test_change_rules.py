@@ -1,7 +1,9 @@
 """What the registry's news means for a fleet, and what of a changed fleet must be published."""
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from tests.fleet.core_world import Box, World, model
 
 from turnout.fleet.change_rules import demand_event, model_events, publication, with_elsewhere, worker_events
@@ -12,13 +14,14 @@ from turnout.fleet.events_and_commands import (
     WorkerHeard,
     WorkerRemoved,
 )
-from turnout.fleet.fleet_rules import Fleet
+from turnout.fleet.fleet_rules import Failures, Fleet, GivenUp
 from turnout.fleet.machine_rules import Machine, WorkerId
+from turnout.fleet.model_rules import Version
 from turnout.fleet.publication import Publication, SavedFleet
-from turnout.fleet.replica_rules import Phase
+from turnout.fleet.replica_rules import Closing, Phase, Want
 from turnout.fleet.route_rules import Demand, DemandReport, ModelRoutes
 from turnout.fleet.view_rules import orders_of
-from turnout.fleet.worker_rules import DrainedBy, Enrolment, OrderSheet, StoredHeartbeat
+from turnout.fleet.worker_rules import DrainedBy, Enrolment, OrderSheet, Standing, StoredHeartbeat
 
 W1, W2 = WorkerId("w1"), WorkerId("w2")
 A, B = model("a"), model("b")
@@ -135,3 +138,91 @@ def test_models_that_others_look_after_have_routes_too() -> None:
     assert with_elsewhere(plain, {}, {}, {}) == plain
     said = with_elsewhere(plain, {"b": B}, {"c": model("c")}, {})
     assert said is not None and said.routes == {"a": ModelRoutes(), "b": None, "c": ModelRoutes()}
+
+
+SHUT = Closing(1.0, Want.GONE, "idle")
+
+
+@pytest.mark.parametrize(
+    ("changed", "kept", "routed"),
+    [
+        ({"want": Want.ASLEEP}, True, True),
+        ({"phase": Phase.STOPPING}, True, True),
+        ({"closing": SHUT}, True, True),
+        ({"address": "elsewhere:1"}, False, True),
+        ({"phase_since": 1.0}, True, False),
+        ({"ready_at": 1.0}, True, False),
+        ({"ordered": 99}, True, False),
+        ({"heard": False}, True, False),
+        ({"used_at": 31.0}, True, False),
+        ({"used_at": 29.0}, False, False),
+        ({"busy": 9}, False, False),
+        ({"detail": "40 %"}, False, False),
+    ],
+)
+def test_what_others_see_or_must_outlive_the_manager_is_published(
+    changed: dict[str, Any], kept: bool, routed: bool
+) -> None:
+    world = serving()
+    [now] = world.of("a")
+    before = replace(now, used_at=0.0)
+    after = replace(before, **changed)
+    old, new = (replace(world.fleet, replicas={before.id: one}) for one in (before, after))
+    said = publication(old, new, None, with_history=False)
+    told = said or Publication()
+    assert told.replicas == ({before.id: after} if kept else {})
+    assert {*told.routes} == ({"a"} if routed else set()) and told.orders == {}
+    assert (said is None) == (not kept and not routed)
+
+
+def test_since_when_a_replica_is_closed_moves_no_route() -> None:
+    world = serving()
+    [now] = world.of("a")
+    old, new = (
+        replace(world.fleet, replicas={now.id: replace(now, closing=replace(SHUT, since=at))})
+        for at in (1.0, 2.0)
+    )
+    said = publication(old, new, None, with_history=False)
+    assert said is not None and {*said.replicas} == {now.id} and not said.routes
+
+
+@pytest.mark.parametrize(
+    ("changed", "routed"),
+    [
+        ({"url": "http://b"}, True),
+        ({"standing": Standing.SUSPECT}, True),
+        ({"heard_at": 1.0}, False),
+        ({"name": "other"}, False),
+    ],
+)
+def test_where_a_worker_is_reached_moves_the_routes_of_what_it_has(
+    changed: dict[str, Any], routed: bool
+) -> None:
+    fleet = serving().fleet
+    moved = replace(fleet, workers={W1: replace(fleet.workers[W1], **changed)})
+    said = publication(fleet, moved, None, with_history=False)
+    assert (None if said is None else {*said.routes}) == ({"a"} if routed else None)
+
+
+def test_a_model_s_own_news_are_published_with_those_of_the_name_that_it_answers_for() -> None:
+    fleet = serving().fleet
+    other = replace(B, concurrency=1)
+    said = publication(fleet, replace(fleet, models={"a": A, "b": other}), None, with_history=False)
+    assert said is not None and {*said.routes} == {"b"} and said.history is None
+    version = replace(B, version=Version("a", 0.5))
+    for models in ((B, version), (version, B)):
+        old, new = (replace(fleet, models={"a": A, "b": one}) for one in models)
+        said = publication(old, new, None, with_history=False)
+        assert said is not None and {*said.routes} == {"a", "b"}
+    for news, routed in (
+        ({"given_up": {"b": GivenUp("x")}}, {"b"}),
+        ({"failures": {"b": Failures(1, "x", 9.0)}}, set()),
+    ):
+        said = publication(fleet, replace(fleet, **news), None, with_history=False)
+        assert said is not None and {*said.routes} == routed and said.history is not None
+
+
+def test_a_replica_that_came_is_published_with_its_route() -> None:
+    fleet = serving().fleet
+    said = publication(replace(fleet, replicas={}), fleet, None, with_history=False)
+    assert said is not None and said.replicas == dict(fleet.replicas) and {*said.routes} == {"a"}
