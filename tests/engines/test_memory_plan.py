@@ -52,7 +52,7 @@ def test_estimate_for_one_of_several_ranks_covers_what_was_measured(ranks: int, 
 def test_estimate_for_a_band_of_rows_covers_what_was_measured(
     width: int, height: int, ranks: int, measured: float
 ) -> None:
-    decode = replace(PLAN, ranks=ranks)._decode(width, height, 81) / GIB
+    decode = replace(PLAN, ranks=ranks)._decode(width, height) / GIB
     assert measured <= decode <= measured + 0.3
 
 
@@ -60,13 +60,13 @@ def test_the_largest_moment_is_what_counts() -> None:
     tokens, text = 21 * 45 * 80, 4 * 512 * 40
     assert PLAN._forward(1280, 720, 81) == (11.5 * tokens + text) * 5120 * 2
     assert replace(PLAN, ulysses=2)._forward(1280, 720, 81) == (9.25 * tokens + text) * 5120 * 2
-    assert PLAN._decode(1280, 720, 81) == 9_600 * 1280 * 720, "no more rows than there are"
-    assert replace(PLAN, ranks=2)._decode(1280, 720, 81) == 9_600 * 1280 * (360 + 56)
-    assert PLAN._decode(2560, 1440, 81) == 9_600 * (1280 * 736 + 56 * 2560), "in bands, one after the other"
-    assert replace(PLAN, number_bytes=4)._decode(1280, 720, 81) == 2 * PLAN._decode(1280, 720, 81)
+    assert PLAN._decode(1280, 720) == 9_600 * 1280 * 720, "no more rows than there are"
+    assert replace(PLAN, ranks=2)._decode(1280, 720) == 9_600 * 1280 * (360 + 56)
+    assert PLAN._decode(2560, 1440) == 9_600 * (1280 * 736 + 56 * 2560), "in bands, one after the other"
+    assert replace(PLAN, number_bytes=4)._decode(1280, 720) == 2 * PLAN._decode(1280, 720)
     for frames in (1, 81):
         assert PLAN.needed_bytes(1280, 720, frames) == max(
-            PLAN._forward(1280, 720, frames), PLAN._decode(1280, 720, frames)
+            PLAN._forward(1280, 720, frames), PLAN._decode(1280, 720)
         )
 
 

@@ -45,7 +45,7 @@ class MemoryPlan:
     fp8_attention: bool = False
 
     def needed_bytes(self, width: int, height: int, frames: int) -> int:
-        return max(self._forward(width, height, frames), self._decode(width, height, frames))
+        return max(self._forward(width, height, frames), self._decode(width, height))
 
     def _forward(self, width: int, height: int, frames: int) -> int:
         tokens = self.shape.tokens(width, height, frames)
@@ -58,7 +58,7 @@ class MemoryPlan:
         text = _TEXT_TENSORS * _TEXT_TOKENS * self.shape.layers
         return round((held + text) * self.width * self.number_bytes)
 
-    def _decode(self, width: int, height: int, frames: int) -> int:
+    def _decode(self, width: int, height: int) -> int:
         band = min(width * height // self.ranks, self.tile_above_pixels)
         at_once = min(width * height, band + _BAND_ROWS * width)
         return _DECODE_BYTES_PER_PIXEL * at_once * self.number_bytes // 2
