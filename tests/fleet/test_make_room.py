@@ -54,6 +54,13 @@ def busy(*names: str) -> dict[str, Any]:
         (WAITED_FOR, {"ready_at": NOW - 30.0}, {**busy("a"), "wake_s": {"a": 9.0}}, False),
         (WAITED_FOR, {"ready_at": NOW - 54.0}, {**busy("a"), "wake_s": {"a": 9.0}}, True),
         (KEPT_WARM, {"ready_at": NOW - 29.9}, {}, False),
+        (WAITED_FOR, {"ready_at": NOW - 100.0}, {**busy("a"), "wake_s": {"a": 30.0}}, True),
+        (
+            WAITED_FOR,
+            {"ready_at": NOW - 100.0},
+            {"demand": {"a": Demand(1, 1, NOW)}, "wake_s": {"a": 30.0}},
+            False,
+        ),
         (WAITED_FOR, {"phase": Phase.STARTING, "ready_at": None}, {}, False),
         (WAITED_FOR, {"closing": Closing(NOW, Want.GONE, "x")}, {}, False),
     ],
@@ -213,3 +220,15 @@ def test_of_larger_models_one_of_each_size_counts_the_largest_first() -> None:
         "what has no GPU is not among them"
     )
     assert len(larger_models(plain, [one, replace(one, name="same size")])) == 1
+
+
+def test_what_moves_waits_for_its_new_place_and_makes_room_there_if_it_must() -> None:
+    warm, big = model("warm", 40, min_replicas=1), model("big", 80, gpus=2)
+    one, other = replica(warm, "u", 0), replica(model("other", 40), "v", 0)
+    machines = [worker("u", 80, 80), worker("v", 48)]
+    assert placed(fleet(machines, one, other, models=[big]), "big") == [room(other, "warm")]
+    leaves = replace(other, closing=Closing(NOW, Want.GONE, "idle"))
+    assert placed(fleet(machines, one, leaves, models=[big]), "big") == [], "room comes"
+    assert placed(fleet(machines, one, leaves, models=[big, model("s", 40)]), "big", "s") == [], "and is kept"
+    starts_there = replica(model("tiny", 8), "v", 0, phase=Phase.STARTING, ready_at=None)
+    assert placed(fleet(machines, one, starts_there, models=[big]), "big") == [], "one at a time on a GPU"

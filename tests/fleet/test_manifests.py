@@ -360,6 +360,8 @@ def test_all_that_is_read_of_a_job() -> None:
     assert read_job({**job, "metadata": seen}, [pod], 5.0) == view
     odd = {**seen, "labels": {**LABELS, "turnout/number": "x"}}
     assert read_job({**job, "metadata": odd}, [pod], 5.0) == replace(view, number=0)
+    kept = {**seen, "labels": {**LABELS, "turnout/kept": "0123"}}
+    assert read_job({**job, "metadata": kept}, [pod], 5.0) == replace(view, made_of="0123")
     bare = replace(view, uid="", started=False, ending=False)
     assert read_job({**job, "status": None}, [], 5.0) == bare
     assert read_job({}, [], 5.0) is None

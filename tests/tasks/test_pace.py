@@ -243,6 +243,15 @@ def test_a_kind_never_made_begins_as_the_nearest_and_ends_by_its_pixels() -> Non
     assert 1.0 < rates[1] < rates[2] < 2.0
 
 
+def test_where_two_kinds_took_what_the_paper_says_so_does_what_lies_between() -> None:
+    short, between, long = (replace(SPEC, frames=frames) for frames in (5, 17, 65))
+    by_one = book_of((short, 1.0))
+    paper = [expected(by_one, spec, TINY) for spec in (between, long)]
+    assert paper[0] and paper[1]
+    both = expected(book_of((short, 1.0), (long, paper[1].step_s)), between, TINY)
+    assert both is not None and both.step_s == pytest.approx(paper[0].step_s)
+
+
 def test_kinds_with_the_same_options_tell_more_than_those_of_the_same_size() -> None:
     alike, other = replace(SPEC, width=256), replace(SPEC, fp8=True)
     times = expected(book_of((alike, 4.0), (other, 100.0)), SPEC, TINY)

@@ -191,6 +191,7 @@ def test_published_token_counts_hold() -> None:
     assert tokens(832, 480, 81, A14B) == 32_760
     assert tokens(1280, 720, 81, A14B) == 75_600
     assert tokens(1280, 704, 121, B5) == 27_280
+    assert [tokens(16, 16, frames, TINY) for frames in (1, 2, 4, 5, 9)] == [1, 1, 1, 2, 3]
 
 
 @given(st.floats(0.2, 8.0))
