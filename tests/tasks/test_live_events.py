@@ -11,6 +11,7 @@ import httpx
 import pytest
 from tests.conftest import make_task, wait_until
 from tests.gateways import Gateway, bearer, serving
+from tests.pace import patient
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
@@ -30,6 +31,7 @@ from turnout.tasks.task_rules import (
     TaskId,
     TenantId,
 )
+from turnout.tenants.turn_rules import turn_of
 
 
 @pytest.fixture(autouse=True)
@@ -170,43 +172,68 @@ async def test_what_a_connection_takes_at_once_is_told_once_and_in_order(gateway
     """The fan-out writes to whoever waits for the next event. What a connection refuses, and the end, comes as before."""
     live = gateway.inside.videos.live
     video = await gateway.submit()
-    written: list[str] = []
+    told: list[str] = []
     refuses = False
 
     def write_now(event: EventJson) -> bool:
         if not refuses:
-            written.append(event.text)
+            told.append(event.text)
         return not refuses
 
     while live.cursor is None:  # the tail may have begun after the last event
         await gateway.submit()
         await asyncio.sleep(0.02)
     stream = live.follow(await gateway.stores.tasks.get(TaskId(video)), "0", write_now)
-    batches = [await anext(stream)]
+    told += [event.text for event in await anext(stream)]
     waiting = asyncio.ensure_future(anext(stream))
     task = await gateway.gang.claim()
     await gateway.gang.progress(task, Stage.DENOISING, 1)
     await gateway.gang.progress(task, Stage.DENOISING, 2)
-    await wait_until(lambda: len(written) == 3, "three events")
+    await wait_until(lambda: len(told) == 4, "three events")
     [watcher] = live._by_task[TaskId(video)]
     for recorded in await gateway.stores.events.history(TaskId(video)):
         watcher.offer(event_json(recorded, None))  # all were told before
     assert not waiting.done()
     refuses = True
     await gateway.gang.progress(task, Stage.DENOISING, 3)
-    batches.append(await waiting)
+    told += [event.text for event in await waiting]
     refuses = False
     await gateway.gang.progress(task, Stage.DENOISING, 4)  # nobody waits for it: it must not overtake
     await gateway.gang.finish(task)
-    batches += [batch async for batch in stream if batch]
-    told = (
-        [event.text for event in batches[0]]
-        + written
-        + [event.text for batch in batches[1:] for event in batch]
-    )
+    async for batch in stream:
+        told += [event.text for event in batch]
     story = [json.loads(text) for text in told]
     assert kinds(story) == ["queued", "in_progress", *["progress"] * 4, "completed"]
     assert [e["step"] for e in story if "step" in e] == [1, 2, 3, 4]
+
+
+async def test_who_begins_to_watch_while_an_event_is_told_hears_it(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, tenant = gateway.inside.videos.live, TenantId("acme")
+    await gateway.submit()
+    task = await gateway.gang.claim()
+    before = await gateway.stores.events.newest()
+    await wait_until(lambda: live.cursor == before, "the tail")
+    asked, answered, real = asyncio.Event(), asyncio.Event(), live._task_now
+
+    async def slow(recorded: Recorded) -> Task | None:
+        asked.set()
+        await answered.wait()
+        return await real(recorded)
+
+    monkeypatch.setattr(live, "_task_now", slow)
+    await gateway.gang.finish(task)
+    await asyncio.wait_for(asked.wait(), patient(30))
+    stream = live.follow_tenant(tenant, turn_of(tenant, None), before)
+    await anext(stream)  # the note that it has begun
+    [watcher] = live._by_tenant[tenant]
+    heard = asyncio.ensure_future(anext(stream))
+    await wait_until(lambda: watcher._passes is not None, "the watcher to have looked back")
+    answered.set()
+    told = await asyncio.wait_for(heard, patient(30))
+    assert [json.loads(event.text)["type"] for event in told] == ["video.completed"]
+    await stream.aclose()
 
 
 async def test_a_server_without_immediate_writes_tells_the_same(gateway: Gateway) -> None:

@@ -297,10 +297,12 @@ class LiveEvents:
 
     async def _publish(self, recorded: Recorded) -> int:
         """How many were told of it."""
+        watched = recorded.task in self._by_task or recorded.tenant in self._by_tenant
+        unread = isinstance(recorded.event, Submitted) and not watched
+        now = None if unread else await self._task_now(recorded)
+        # Asked only now: whoever began to watch meanwhile looks back to the event before this one.
         of_task = self._by_task.get(recorded.task, ())
         of_tenant = self._by_tenant.get(recorded.tenant, ())
-        unread = isinstance(recorded.event, Submitted) and not of_task and not of_tenant
-        now = None if unread else await self._task_now(recorded)
         for observe in self._observers:
             observe(recorded, now)
         if of_task or of_tenant:
