@@ -20,6 +20,7 @@ from turnout.fleet.model_rules import Version
 from turnout.fleet.publication import Publication, SavedFleet
 from turnout.fleet.replica_rules import Closing, Phase, Want
 from turnout.fleet.route_rules import Demand, DemandReport, ModelRoutes
+from turnout.fleet.status_rules import ModelState, ModelStatus
 from turnout.fleet.view_rules import orders_of
 from turnout.fleet.worker_rules import DrainedBy, Enrolment, OrderSheet, Standing, StoredHeartbeat
 
@@ -138,6 +139,10 @@ def test_models_that_others_look_after_have_routes_too() -> None:
     assert with_elsewhere(plain, {}, {}, {}) == plain
     said = with_elsewhere(plain, {"b": B}, {"c": model("c")}, {})
     assert said is not None and said.routes == {"a": ModelRoutes(), "b": None, "c": ModelRoutes()}
+    asleep, stopped = ModelStatus(ModelState.ASLEEP), ModelStatus(ModelState.STOPPED)
+    told = with_elsewhere(replace(plain, statuses={"a": asleep}), {}, {}, {"c": stopped})
+    assert told is not None and told.statuses == {"a": asleep, "c": stopped}
+    assert with_elsewhere(plain, {}, {}, {"c": stopped}) == plain, "they are told with the history alone"
 
 
 SHUT = Closing(1.0, Want.GONE, "idle")

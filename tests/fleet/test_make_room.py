@@ -232,3 +232,18 @@ def test_what_moves_waits_for_its_new_place_and_makes_room_there_if_it_must() ->
     assert placed(fleet(machines, one, leaves, models=[big, model("s", 40)]), "big", "s") == [], "and is kept"
     starts_there = replica(model("tiny", 8), "v", 0, phase=Phase.STARTING, ready_at=None)
     assert placed(fleet(machines, one, starts_there, models=[big]), "big") == [], "one at a time on a GPU"
+
+
+def test_room_that_was_just_given_away_is_not_waited_for() -> None:
+    old = replica(model("old"), "v", 0)
+    world = fleet([worker("u", 80), worker("v", 80)], old, models=[A, B])
+    assert placed(world, "a", "b")[1:] == [room(old, "b")] and starts(placed(world, "a", "b")) == [
+        ("a", "u", (0,))
+    ]
+
+
+def test_of_a_model_that_must_move_what_is_more_than_kept_warm_leaves_at_once() -> None:
+    warm, big = model("warm", 40, min_replicas=1), model("big", 80, gpus=2)
+    spare, kept = replica(warm, "u", 0, id="r1", used_at=1.0), replica(warm, "u", 1, id="r2", used_at=2.0)
+    world = fleet([worker("u", 80, 80), worker("v", 48)], spare, kept, models=[big])
+    assert placed(world, "big") == [room(spare, "big")]

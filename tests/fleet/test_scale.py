@@ -242,6 +242,8 @@ def test_only_as_many_come_back_as_are_needed() -> None:
     scaled = scale(fleet(*there, asked=load(5)), NOW)
     assert scaled.commands == [Reopen(ReplicaId("m-1")), Reopen(ReplicaId("m-2"))]
     assert scaled.claims == [] and scaled.pace == {}
+    beside = scale(fleet(replica(9), *there, asked=load(5)), NOW)
+    assert beside.commands == [Reopen(ReplicaId("m-1"))] and beside.pace == {}, "one serves already"
 
 
 def test_who_makes_room_goes_on_when_nobody_needs_the_room_any_more() -> None:

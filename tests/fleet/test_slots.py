@@ -32,6 +32,7 @@ from turnout.fleet.ray_rules import (
     wants_gang,
     who_leaves,
 )
+from turnout.fleet.scaling_rules import leave_order
 from turnout.fleet.status_rules import ModelState, why_tasks_wait
 from turnout.tasks.task_rules import GangId
 
@@ -132,8 +133,8 @@ def test_a_model_that_does_not_fit_is_refused_after_a_time_without_a_break() -> 
 def test_a_turn_ends_for_a_model_that_waits_and_lasts_until_it_has_its_place() -> None:
     state = turns(GangWaits(), 0.0, "ab", {"a": 100.0})
     assert state.yielding is None
-    state = turns(state, 60.0, "ab", {"a": 160.0})
-    assert state.yielding == "a"
+    state = turns(state, 60.0, "abx", {"a": 160.0})
+    assert state.yielding == "a" and state.misfit_since == {"x": 60.0}
     state = turns(state, 70.0, "ab")
     assert state.yielding == "a", "it has left, and the other has no gang yet"
     assert "a" not in state.waiting_since, "its own wait begins when the other has its place"
@@ -153,6 +154,14 @@ def test_a_stay_begins_when_the_model_is_loaded() -> None:
 def test_a_model_that_is_kept_warm_does_not_yield() -> None:
     state = turns(GangWaits(), 0.0, "b", {"w": 100.0})
     assert turns(state, 60.0, "b", {"w": 160.0}).yielding is None
+
+
+def test_those_without_users_leave_first_then_those_with_and_last_who_had_no_stay() -> None:
+    order = [
+        leave_order(*who, 7.0, 5.0) for who in ((True, False), (True, True), (False, False), (False, True))
+    ]
+    assert [rank for rank, _ in order] == [1, 2, 3, 3]
+    assert [at for _, at in order] == [5.0, 7.0, 5.0, 7.0], "who was used, or became ready, longest ago"
 
 
 def test_room_that_is_made_is_for_the_one_that_has_waited_longest() -> None:
@@ -297,6 +306,8 @@ def test_gangs_on_ray_tell_how_their_models_stand() -> None:
     coming = GangReport(GangId("ray-a-0-x"), "a", 0, since=1.0, at=4.0, ranks=ranks)
     loading = replace(coming, model="b", ranks=ranks[:1])
     ready = replace(loading, gang=GangId("ray-b-1-x"), ready_at=3.0)
+    nowhere = gang_statuses([replace(coming, ranks=())])["a"]
+    assert why_tasks_wait(nowhere) == "waking: its ranks come up on Ray" and nowhere.for_s == 3.0
     assert why_tasks_wait(gang_statuses([coming])["a"]) == "waking: its ranks come up on 10.0.0.3"
     assert why_tasks_wait(gang_statuses([loading])["b"]) == "waking: loading on 10.0.0.3"
     assert (

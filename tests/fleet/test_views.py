@@ -230,6 +230,8 @@ def test_requests_go_to_what_is_ready_or_sleeps_on_a_worker_that_is_known() -> N
     silent = routes_of(replace(fleet, workers={GPU1.id: SILENT}, given_up={}), ["m"])["m"]
     assert all(one.suspect for one in silent.routes) and silent.refusal is None
     assert routes_of(fleet, []) == {}
+    sees = replace(CHAT, server=replace(CHAT.server, vision=True))
+    assert [routes_of(fleet_of(models={"m": m}), ["m"])["m"].vision for m in (CHAT, sees)] == [None, True]
     videos = replace(CHAT, engine=EngineKind.VIDEO, video=VideoPart(FAMILIES["wan-tiny-t2v"]))
     assert routes_of(fleet_of(models={"m": videos}), ["m"])["m"].video
 

@@ -49,6 +49,10 @@ def test_an_attempt_is_expected_to_take_what_the_service_knows_of_its_kind() -> 
     assert pace.eta_s(Stage.UPLOADING, 10, in_stage_s=9.0) == 0
 
 
+def test_of_steps_that_take_no_time_none_is_left() -> None:
+    assert AttemptPace(SPEC, ExpectedTimes(0.0, 0.0, 0.0, 5.0)).eta_s(Stage.DENOISING, 0) == 5
+
+
 def test_an_attempt_that_is_slower_than_expected_says_so_by_and_by() -> None:
     pace = AttemptPace(SPEC, TIMES).after(1, 40.0)
     assert pace.eta_s(Stage.DENOISING, 1) == 31, "the first step chooses kernels"

@@ -95,6 +95,8 @@ def test_messages_are_in_each_robots_format_and_signed_as_it_wants() -> None:
         (b'{"code": 19021}', "19021"),
         (b'{"code": "0"}', "0"),
         (b"[]", "no code"),
+        (b'["code"]', "no code"),
+        (b'"errcode"', "no code"),
         (b'{"code": "' + b"x" * 30 + b'"}', "x" * 20),
         (b'{"errcode": 0, "code": 7}', None),
         (b"<html>", "no JSON"),

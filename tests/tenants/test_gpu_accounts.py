@@ -183,6 +183,13 @@ def test_ranks_on_cpus_are_one_device_a_machine_and_ranks_on_gpus_one_each() -> 
     assert held("cuda") == {"busy:gpu:n1": 2000, "busy:gpu:n2": 2000}
 
 
+def test_ranks_that_have_no_machine_yet_are_counted_all_the_same() -> None:
+    accounts = GpuAccounts()
+    coming = GangReport(GANG, "clips", 0, since=100.0, at=101.0, ranks=(RankReport(0, "n1"),))
+    accounts.see_gangs([coming], video("cuda"), {})
+    assert by_worker(accounts.due(DAY)) == {"loading:gpu:n1": 1000, "loading:gpu:(unplaced)": 1000}
+
+
 def test_a_new_manager_does_not_count_an_old_gang_from_its_start() -> None:
     accounts = GpuAccounts()
     accounts.see_gangs([gang(5000)], video("cpu"), {})

@@ -45,6 +45,15 @@ def test_what_is_left_is_kept_up_to_a_bound_for_models_that_are_ordered_still() 
     )
 
 
+def test_what_was_booked_is_booked_once() -> None:
+    credit = GpuCredit()
+    credit.grow({"m": frozenset({0})}, {0, 1}, 10.0)
+    said = cells_of({"busy:X:m": 6000, "free:X:": 6000})
+    assert credit.spend(said) == said
+    assert credit.spend(said) == cells_of({"busy:X:m": 4000, "free:X:": 4000})
+    assert credit.spend(said) == {} and (credit.models, credit.held, credit.whole) == ({"m": 0.0}, 0.0, 0.0)
+
+
 def test_a_model_that_was_ordered_just_now_has_nothing_yet() -> None:
     credit = GpuCredit()
     credit.carry({"m": frozenset({0})}, {0})
