@@ -85,3 +85,9 @@ def test_a_start_is_compared_with_the_time_that_the_model_declares_or_took_befor
     assert compared(spec, 0.001) == {"ratio_start:11:a": 1, "ratio_start:ms:a": 6000}
     assert compared(declared, 12.0) == {"ratio_start:9:a": 1, "ratio_start:ms:a": 3000}
     assert compared(sleeps, 1.0) == {}, "the last one may have been a wake"
+
+
+def test_what_happens_twice_at_once_counts_twice() -> None:
+    start = StartReplica(ReplicaId("r8"), "a", WorkerId("w"), (), AWAKE.needs, "load")
+    commands = [start, replace(start, gpus=(1,)), Blame("a", 1, "x", 0.0), Blame("a", 2, "x", 0.0)]
+    assert count_decisions(Fleet(), Fleet(), commands) == {"start:load:a": 2, "fail::a": 2}

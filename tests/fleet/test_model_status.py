@@ -34,6 +34,7 @@ WAITING, FAILED = ModelState.WAITING, ModelState.FAILED
         (ModelStatus(ModelState.STOPPED, StatusCause.RUN_BY_RAY), "its gangs run on Ray"),
         (ModelStatus(ModelState.STOPPED, StatusCause.RUN_BY_OTHERS), "its gangs are started by others"),
         (ModelStatus(ModelState.STOPPED, StatusCause.RUN_BY_JOBS), "each task is a job on Kubernetes"),
+        (ModelStatus(ModelState.STOPPED, StatusCause.RUN_BY_RAY, reason="x broke"), "its gangs run on Ray: x broke"),
         (ModelStatus(READY, StatusCause.RUN_BY_OTHERS, replicas=1), "ready: 1 replica"),
         (ModelStatus(STOPPING, worker="w", for_s=7), "stopping on w for 7 s"),
         (ModelStatus(STOPPING, worker="w", reason="idle"), "leaving w (idle)"),

@@ -301,6 +301,15 @@ def test_what_fits_is_found_wherever_the_leader_must_be(cpus: list[int], ranks: 
     assert could_hold(nodes, bundles, "PACK") == fits
 
 
+def test_ranks_that_must_each_have_a_node_do_not_share_one() -> None:
+    bundles = [{"GPU": 1.0, "CPU": 1.0}] * 3
+    small, large = {"GPU": 1.0, "CPU": 9.0}, {"GPU": 3.0, "CPU": 9.0}
+    assert not could_hold([small, large], bundles, "STRICT_SPREAD") and could_hold(
+        [small, large], bundles, "SPREAD"
+    )
+    assert could_hold([small, small, large], bundles, "STRICT_SPREAD")
+
+
 def test_gangs_on_ray_tell_how_their_models_stand() -> None:
     ranks = (RankReport(0, "n", "10.0.0.3", 7), RankReport(1))
     coming = GangReport(GangId("ray-a-0-x"), "a", 0, since=1.0, at=4.0, ranks=ranks)
