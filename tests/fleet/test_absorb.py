@@ -214,3 +214,22 @@ def test_demand_is_the_newest_that_was_seen_and_of_known_models() -> None:
     assert after(before, seen).demand == {"m": Demand(1, 2, 90.0, stop=True)}
     assert after(fleet(), seen).demand == {"m": Demand(1, 2, 80.0, stop=True)}
     assert after(before, DemandSeen({"m": Demand(0, 0, 95.0)})).demand == {"m": Demand(0, 0, 95.0)}
+
+
+@pytest.mark.parametrize(
+    ("phase", "ready_for_s", "forgiven"),
+    [
+        (Phase.READY, 60.0, True),
+        (Phase.READY, 59.9, False),
+        (Phase.SLEEPING, 60.0, False),
+        (Phase.STARTING, None, False),
+    ],
+)
+def test_a_model_that_was_served_for_long_has_no_failures_in_a_row(
+    phase: Phase, ready_for_s: float | None, forgiven: bool
+) -> None:
+    """Also where that replica goes with its worker, and so is never said to have failed or left in order."""
+    ready_at = None if ready_for_s is None else NOW - ready_for_s
+    one = replace(REPLICA, phase=phase, ready_at=ready_at)
+    found = after(fleet(WORKER, one, failures={"m": Failures(2, "killed", 9.0)}), WorkerRemoved(W1))
+    assert found.failures == ({} if forgiven else {"m": Failures(2, "killed", 9.0)})

@@ -5,7 +5,7 @@ place what is wanted) and returns the fleet as decided. Commands are facts for t
 follow from them are read off the fleet (`views`).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -30,6 +30,7 @@ from turnout.fleet.events_and_commands import (
 )
 from turnout.fleet.fleet_rules import Failures, Fleet, GivenUp, Rules, evolve
 from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.model_rules import Model
 from turnout.fleet.place_rules import place
 from turnout.fleet.replica_rules import Closing, Phase, Replica, ReplicaId, ReplicaReport, Want
 from turnout.fleet.scale_rules import scale
@@ -103,11 +104,20 @@ def absorb(fleet: Fleet, events: Sequence[Event], now: float) -> Fleet:
             for k, p in fleet.pace.items()
             if k in models
         },
-        failures={k: f for k, f in fleet.failures.items() if k in models},
+        failures=_in_a_row(fleet, models, now),
         given_up={k: g for k, g in fleet.given_up.items() if k in models},
         wake_s={k: s for k, s in {**fleet.wake_s, **became_ready}.items() if k in models},
         at=now,
     )
+
+
+def _in_a_row(fleet: Fleet, models: Mapping[str, Model], now: float) -> Mapping[str, Failures]:
+    """Those of models that have had no replica ready for long since, whatever became of it afterwards."""
+    if not fleet.failures:
+        return fleet.failures
+    ready = (one for one in fleet.replicas.values() if one.phase is Phase.READY and one.ready_at is not None)
+    healthy = {one.model for one in ready if now - (one.ready_at or 0.0) >= fleet.rules.healthy_s}
+    return {name: one for name, one in fleet.failures.items() if name in models and name not in healthy}
 
 
 def _heard(old: Worker | None, event: WorkerHeard, own: Sequence[ReplicaId], now: float) -> Worker:
