@@ -217,19 +217,24 @@ def test_demand_is_the_newest_that_was_seen_and_of_known_models() -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "ready_for_s", "forgiven"),
+    ("phase", "ready_for_s", "failed_s_ago", "forgiven"),
     [
-        (Phase.READY, 60.0, True),
-        (Phase.READY, 59.9, False),
-        (Phase.SLEEPING, 60.0, False),
-        (Phase.STARTING, None, False),
+        (Phase.READY, 60.0, 60.0, True),
+        (Phase.READY, 59.9, 90.0, False),
+        (Phase.READY, 600.0, 599.0, False),
+        (Phase.SLEEPING, 60.0, 90.0, False),
+        (Phase.STARTING, None, 90.0, False),
     ],
 )
-def test_a_model_that_was_served_for_long_has_no_failures_in_a_row(
-    phase: Phase, ready_for_s: float | None, forgiven: bool
+def test_whoever_came_up_after_a_failure_and_was_ready_for_long_ends_the_row(
+    phase: Phase, ready_for_s: float | None, failed_s_ago: float, forgiven: bool
 ) -> None:
-    """Also where that replica goes with its worker, and so is never said to have failed or left in order."""
+    """Also one that goes with its worker, and so is never said to have failed or left in order. One that was ready before does
+    not: beside it another may fail again and again."""
     ready_at = None if ready_for_s is None else NOW - ready_for_s
-    one = replace(REPLICA, phase=phase, ready_at=ready_at)
-    found = after(fleet(WORKER, one, failures={"m": Failures(2, "killed", 9.0)}), WorkerRemoved(W1))
-    assert found.failures == ({} if forgiven else {"m": Failures(2, "killed", 9.0)})
+    one, failures = (
+        replace(REPLICA, phase=phase, ready_at=ready_at),
+        Failures(2, "killed", NOW - failed_s_ago),
+    )
+    found = after(fleet(WORKER, one, failures={"m": failures}), WorkerRemoved(W1))
+    assert found.failures == ({} if forgiven else {"m": failures})

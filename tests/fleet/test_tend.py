@@ -131,11 +131,13 @@ def test_a_start_has_its_time() -> None:
         (0, 1.0, 1, 0.0),
         (1, None, 2, 10.0),
         (1, 1.0, 2, 10.0),
+        (1, 59.9, 2, 10.0),
+        (1, 60.0, 1, 0.0),
         (2, None, 3, 20.0),
         (4, None, 5, 80.0),
     ],
 )
-def test_failures_in_a_row_are_counted_and_the_pause_grows(
+def test_failures_in_a_row_are_counted_and_what_was_healthy_begins_anew(
     before: int, ready_for_s: float | None, count: int, retry_s: float
 ) -> None:
     ready_at = None if ready_for_s is None else NOW - ready_for_s

@@ -112,12 +112,18 @@ def absorb(fleet: Fleet, events: Sequence[Event], now: float) -> Fleet:
 
 
 def _in_a_row(fleet: Fleet, models: Mapping[str, Model], now: float) -> Mapping[str, Failures]:
-    """Those of models that have had no replica ready for long since, whatever became of it afterwards."""
+    """Without those of models of which a replica came up after the last failure and was ready for long, whatever becomes of it
+    then. One that was there before says nothing of those that fail beside it."""
     if not fleet.failures:
         return fleet.failures
-    ready = (one for one in fleet.replicas.values() if one.phase is Phase.READY and one.ready_at is not None)
-    healthy = {one.model for one in ready if now - (one.ready_at or 0.0) >= fleet.rules.healthy_s}
-    return {name: one for name, one in fleet.failures.items() if name in models and name not in healthy}
+    left = {name: failures for name, failures in fleet.failures.items() if name in models}
+    for one in fleet.replicas.values():
+        failures = left.get(one.model)
+        if failures is None or one.phase is not Phase.READY or one.ready_at is None:
+            continue
+        if one.ready_at >= failures.retry_at and now - one.ready_at >= fleet.rules.healthy_s:
+            del left[one.model]
+    return left
 
 
 def _heard(old: Worker | None, event: WorkerHeard, own: Sequence[ReplicaId], now: float) -> Worker:

@@ -103,7 +103,8 @@ def _blame(fleet: Fleet, replica: Replica, problem: str, now: float) -> Iterator
     """One failure of a model, however many of its replicas failed at once."""
     rules = fleet.rules
     before = fleet.failures.get(replica.model)
-    count = 1 if before is None else before.count + 1
+    healthy = replica.ready_at is not None and replica.phase_since - replica.ready_at >= rules.healthy_s
+    count = 1 if before is None or healthy else before.count + 1
     # What served and died is replaced at once, the first time: a kill is no reason to keep users waiting.
     retry_at = now if count == 1 and replica.ready_at is not None else now + rules.backoff(count)
     yield Blame(replica.model, count, problem, retry_at)
