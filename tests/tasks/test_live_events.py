@@ -297,6 +297,17 @@ async def test_an_odd_event_id_is_refused(gateway: Gateway, headers: dict[str, s
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
+async def test_an_empty_event_id_is_the_beginning(served: Gateway) -> None:
+    video = await served.submit()
+    headers = {**bearer(served.token), "last-event-id": ""}
+    async with (
+        httpx.AsyncClient(base_url=served.base, headers=headers, timeout=20) as http,
+        http.stream("GET", f"/v1/videos/{video}/events") as answer,
+    ):
+        first = await anext(line async for line in answer.aiter_lines() if line.startswith("data:"))
+    assert '"video.queued"' in first
+
+
 async def test_a_requeue_and_the_last_death_tell_apart(served: Gateway) -> None:
     video = await served.submit()
     stream = sse(served, video)
