@@ -47,23 +47,26 @@ class Load:
 
     async def run(self, seconds: float) -> None:
         async with asyncio.TaskGroup() as group:
-            for name, one in (
-                ("videos", self._video),
-                ("more videos", self._video),
-                ("chats", self._chat),
-                ("more chats", self._chat),
-                ("keys", self._key),
-                ("looks", self._look),
-                ("sockets", self._watch),
+            for name, one, every_s in (
+                ("videos", self._video, 6),
+                ("more videos", self._video, 6),
+                ("chats", self._chat, 3),
+                ("more chats", self._chat, 3),
+                ("keys", self._key, 2),
+                ("looks", self._look, 3),
+                ("sockets", self._watch, 1),
             ):
-                group.create_task(self._repeat(one), name=name)
+                group.create_task(self._repeat(one, every_s), name=name)
             await asyncio.sleep(seconds)
             self._over.set()
 
-    async def _repeat(self, one: Callable[[httpx.AsyncClient, int], Awaitable[None]]) -> None:
+    async def _repeat(self, one: Callable[[httpx.AsyncClient, int], Awaitable[None]], every_s: float) -> None:
+        """At a pace: what the service keeps for a while must not tell how fast the machine was of late."""
+        clock = asyncio.get_running_loop().time
         for number in itertools.count():
             if self._over.is_set():
                 return
+            next_at = clock() + every_s
             token = self._tokens[number % len(self._tokens)]
             try:
                 async with asyncio.timeout(300), self._service.client(token) as http:
@@ -72,7 +75,7 @@ class Load:
                 self.done.found(f"{one.__name__} took 300 s")
             except (httpx.HTTPError, OSError, WebSocketException):
                 self.done.counts["connections lost"] += 1
-            await asyncio.sleep(_REST_S)
+            await asyncio.sleep(max(_REST_S, next_at - clock()))
             while self.quiet.is_set() and not self._over.is_set():
                 await asyncio.sleep(_REST_S)
 
