@@ -99,7 +99,7 @@ _MADE_ELSEWHERE = {
     "chat/direct.py": (2, "ends with the session; the loop looks for the worker again"),
     "tasks/event_streams.py": (2, _REQUEST),
     "tasks/image_routes.py": (2, _REQUEST),
-    "processes/local_parts.py": (3, "an error in one ends `turnout up`"),
+    "processes/local_parts.py": (5, "an error in one ends `turnout up`"),
     "fleet/hosts/ray/ray_ranks.py": (1, "the life of one rank, which the supervisor watches"),
     "tasks/webhooks.py": (1, _AWAITED),
     "telemetry/log.py": (1, "swallows every error"),

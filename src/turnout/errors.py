@@ -16,6 +16,7 @@ TurnoutError
 """
 
 from dataclasses import dataclass
+from typing import cast
 
 
 @dataclass
@@ -101,3 +102,10 @@ class Stale(TurnoutError):
 
 class Misconfigured(TurnoutError):
     pass
+
+
+def first_in(error: BaseException) -> BaseException:
+    """What a task group wrapped; of several, the first."""
+    if isinstance(error, BaseExceptionGroup):
+        return first_in(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
+    return error

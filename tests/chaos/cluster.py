@@ -318,13 +318,17 @@ async def running_cluster(
                 await first.stop(10)
             options = ("--config", str(write_resolved(config)))
             parts = cluster.parts(options, [one.fileno(), two.fileno()], join_token, password)
-            stopping, started = asyncio.Event(), asyncio.Event()
+            stopping, up = asyncio.Event(), asyncio.Event()
+
+            async def ready() -> None:
+                for url in cluster.urls:
+                    await wait_for(lambda url=url: answers(url), f"{url} to answer", 90)
+                up.set()
+
             async with asyncio.TaskGroup() as group:
-                running = group.create_task(run_parts(parts, stopping, started.set), name="parts")
+                running = group.create_task(run_parts(parts, stopping, ready), name="parts")
                 try:
-                    await wait_for(started.is_set, "all parts to start", 90)
-                    for url in cluster.urls:
-                        await wait_for(lambda url=url: answers(url), f"{url} to answer", 90)
+                    await wait_for(up.is_set, "all parts to start", 180)
                     yield cluster
                 finally:
                     cluster.redis_may_run.set()

@@ -171,6 +171,15 @@ def test_up_looks_at_the_files_of_its_site_first(bare_cli: Cli, tmp_path: Path) 
     assert done.code == 2 and done.err.startswith("error: site.logo: no-logo.png cannot be read"), done.err
 
 
+def test_up_ends_when_a_part_cannot_start(bare_cli: Cli, tmp_path: Path) -> None:
+    """It said that it was up, and its gateway died again and again."""
+    (tmp_path / "turnout.yaml").write_text("ca_file: none.pem")
+    done = bare_cli.start("up", "--port", "0").finish()
+    said = done.err.splitlines()[-1]
+    assert done.code == 2 and " does not start: ca_file none.pem: No such file or directory" in said
+    assert "is up" not in done.out
+
+
 @pytest.mark.parametrize("flags", [("--port", "80000"), ("--redis-url", "foo"), ("--blobs", "ftp://x")])
 def test_up_refuses_a_bad_flag_in_one_line(bare_cli: Cli, flags: tuple[str, str]) -> None:
     done = bare_cli("up", *flags)

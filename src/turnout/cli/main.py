@@ -14,7 +14,7 @@ from typer.main import get_group
 from turnout import __version__
 from turnout.cli.formatting import duration, one_line
 from turnout.cli.options import CaOption, Common, ConfigOption, KeyOption, StateDirOption, UrlOption
-from turnout.errors import InvalidRequest, Misconfigured, TurnoutError
+from turnout.errors import InvalidRequest, Misconfigured, TurnoutError, first_in
 
 EPILOG = """Examples:
 
@@ -106,7 +106,11 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except TurnoutError as err:
+        except (TurnoutError, BaseExceptionGroup) as raised:
+            err = first_in(raised)
+            defect = isinstance(raised, BaseExceptionGroup) and raised.split(TurnoutError)[1] is not None
+            if defect or not isinstance(err, TurnoutError):
+                raise
             print(describe(err), file=sys.stderr)
             raise typer.Exit(exit_code(err)) from err
         except KeyboardInterrupt as err:

@@ -14,12 +14,12 @@ from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from math import inf
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from turnout.engines import mp4
 from turnout.engines.base import CheckpointRefused, EngineError, Frame, RanksLost
 from turnout.engines.mark import Mark
-from turnout.errors import NotFound, Stale, Unavailable
+from turnout.errors import NotFound, Stale, Unavailable, first_in
 from turnout.gang.cadence_rules import AttemptPace, Cadence
 from turnout.gang.gang_api import GangApi
 from turnout.gang.latest_report import LatestReport
@@ -72,13 +72,7 @@ async def _task_group() -> AsyncGenerator[asyncio.TaskGroup]:
         async with asyncio.TaskGroup() as group:
             yield group
     except BaseExceptionGroup as errors:
-        raise _first(errors) from None
-
-
-def _first(error: BaseException) -> BaseException:
-    if isinstance(error, BaseExceptionGroup):
-        return _first(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
-    return error
+        raise first_in(errors) from None
 
 
 def _reason(error: Exception) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnout.backoff import backoff_s
-from turnout.errors import Unavailable
+from turnout.errors import Misconfigured, Unavailable
 from turnout.processes.child import Child
 from turnout.processes.life_signs import LifeSigns
 from turnout.telemetry.log import get_log
@@ -17,6 +17,8 @@ log = get_log()
 
 DISMISSED = 20  # the exit code of a part that was told, by somebody else, that the service is to end
 _STEADY_S = 30.0  # a part that ran this long is restarted without delay
+_MISCONFIGURED = 2  # the exit code of a part that says what is wrong with its settings
+_TRIES = 3  # of a part that dies of something else, until the service is up
 _LOOK_S = 1.0
 _HUNG_LOOKS = 20  # in a row without a sign of life; looks are counted, so a time in which nobody could look is none of a part's
 
@@ -32,25 +34,53 @@ class Part:
     signs: LifeSigns | None = None
 
 
-async def run_parts(parts: Sequence[Part], stopping: asyncio.Event, ready: Callable[[], None]) -> None:
-    """Keeps all parts running until `stopping`, which a part that was dismissed sets, too; `ready` is called once all have been
-    started."""
+@dataclass(slots=True)
+class _Service:
+    """`up` once `ready` has returned; before that, a part that cannot start ends it with a reason."""
+
+    stopping: asyncio.Event
+    up: bool = False
+    problem: str | None = None
+
+
+async def run_parts(
+    parts: Sequence[Part], stopping: asyncio.Event, ready: Callable[[], Awaitable[None]]
+) -> None:
+    """Keeps all parts running until `stopping`, which a part that was dismissed sets, too. `ready` is called once all have been
+    started, and returns when the service is up. Raises Misconfigured when a part cannot start until then."""
     stops = [asyncio.Event() for _ in parts]
     watchers: list[asyncio.Task[None]] = []
+    service = _Service(stopping)
     async with asyncio.TaskGroup() as group:
         try:
             for part, stop in zip(parts, stops, strict=True):
                 process = await _start(part)
-                watchers.append(group.create_task(_keep(part, process, stop, stopping), name=part.name))
-            ready()
+                watchers.append(group.create_task(_keep(part, process, stop, service), name=part.name))
+            await _until_up(ready, service)
             await stopping.wait()
         finally:
             for watcher, stop in reversed(list(zip(watchers, stops, strict=False))):
                 stop.set()
                 await watcher
+    if service.problem is not None:
+        raise Misconfigured(service.problem)
 
 
-async def _keep(part: Part, process: Child, stop: asyncio.Event, stopping: asyncio.Event) -> None:
+async def _until_up(ready: Callable[[], Awaitable[None]], service: _Service) -> None:
+    """Or until it is to end before."""
+    announced = asyncio.ensure_future(ready())
+    stopped = asyncio.create_task(service.stopping.wait(), name="stopped")
+    try:
+        await asyncio.wait({announced, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if announced.done():
+            announced.result()
+            service.up = True
+    finally:
+        announced.cancel()
+        stopped.cancel()
+
+
+async def _keep(part: Part, process: Child, stop: asyncio.Event, service: _Service) -> None:
     """The only owner of a part's process: restarts it until told to stop."""
     stopped = asyncio.create_task(stop.wait(), name=f"{part.name} stop")
     failures = 0
@@ -68,12 +98,15 @@ async def _keep(part: Part, process: Child, stop: asyncio.Event, stopping: async
         process.kill()  # what is left of its group
         if ended.result() == DISMISSED:
             log.warning("service stopped from elsewhere", part=part.name)
-            stopping.set()
+            service.stopping.set()
             return
-        log.warning(
-            "process of the service died", part=part.name, code=ended.result(), said=process.last_words()
-        )
+        said = process.last_words()
+        log.warning("process of the service died", part=part.name, code=ended.result(), said=said)
         failures = 0 if time.monotonic() - began > _STEADY_S else failures + 1
+        if not service.up and (ended.result() == _MISCONFIGURED or failures == _TRIES):
+            service.problem = f"the {part.name} does not start: {said.removeprefix('error: ')}"
+            service.stopping.set()
+            return
         while True:
             await asyncio.wait({stopped}, timeout=backoff_s(failures + 1, 0.1, 10.0))
             if stopped.done():

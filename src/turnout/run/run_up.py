@@ -7,11 +7,13 @@ import secrets
 import socket
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 from turnout.background import BackgroundLoops
 from turnout.people.site import open_site
@@ -45,6 +47,8 @@ from turnout.tenants.key_rules import (
 )
 from turnout.tenants.key_store import KeyStore
 
+_ANSWER_S = 10.0  # of one request: a gateway that hangs is killed meanwhile
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -77,8 +81,7 @@ async def run_up(
     raise_open_files()  # the parts inherit it
     stopping = asyncio.Event()
     on_stop(stopping.set)
-    # Here, too: a gateway would die of them again and again, while this process says that it is up.
-    open_site(config.access.site)
+    open_site(config.access.site)  # here, too: sooner than by a gateway that does not start
     secure = server_tls(config.gateway) is not None
     with (
         alone_on(config.state_dir),
@@ -121,7 +124,20 @@ async def run_up(
             ]
             loops = BackgroundLoops({"logs": partial(keep_bounded, [logs], config.telemetry.log_quota_bytes)})
             async with loops.running():
-                await run_parts(parts, stopping, lambda: ready(address, stopping))
+                await run_parts(parts, stopping, partial(_announce, address, stopping, ready))
+
+
+async def _announce(
+    address: Address, stopping: asyncio.Event, ready: Callable[[Address, asyncio.Event], None]
+) -> None:
+    """Once the gateway answers: the socket takes connections from the beginning."""
+    async with httpx.AsyncClient(timeout=_ANSWER_S, trust_env=False) as http:
+        while True:
+            with suppress(httpx.HTTPError):
+                await http.get(f"{address.url}/health")
+                break
+            await asyncio.sleep(0.1)  # it died with the request
+    ready(address, stopping)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from turnout.engines.servers import gang_launch as gang_launches
 from turnout.engines.servers.engine_servers import KEYED, Launch, Programs, plan_launch
 from turnout.engines.servers.gang_launch import GangProgram, service_file
 from turnout.engines.servers.llamacpp import builtin_weights
-from turnout.errors import Misconfigured, Unavailable
+from turnout.errors import Misconfigured, Unavailable, first_in
 from turnout.fleet.machine_rules import Gpu, Machine
 from turnout.fleet.model_rules import EngineKind, Model
 from turnout.fleet.replica_rules import ReplicaId
@@ -75,7 +75,7 @@ async def run_engine_worker(config: Config, joining: Joining, listening: socket.
             found = group.subgroup(Misconfigured)
             if found is None:
                 raise
-            raise _first(found) from None
+            raise first_in(found) from None
 
 
 async def _open_and_run(config: Config, joining: Joining, listening: socket.socket, home: Path) -> None:
@@ -213,11 +213,6 @@ def _dialer(joining: Joining, joiner: Joiner, listening: socket.socket) -> Diale
     return Dialer(
         dial, lambda: joiner.gateways, lambda: asyncio.open_connection(host, port), joiner.settings.tls
     )
-
-
-def _first(group: BaseExceptionGroup[Misconfigured]) -> Misconfigured:
-    first = group.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 class _Server(uvicorn.Server):
