@@ -11,9 +11,11 @@ from typer.testing import CliRunner
 
 from turnout.cli.client import ApiClient
 from turnout.cli.main import app
+from turnout.engines.servers import llamacpp
+from turnout.engines.wan import builtin
 from turnout.errors import Misconfigured
 from turnout.fleet.model_declaration import DECLARED, VIDEO_FIELDS
-from turnout.fleet.model_rules import Model, Needs
+from turnout.fleet.model_rules import BUILTIN, BUILTIN_MODELS, EngineKind, Model, Needs
 from turnout.run.config import dump, load
 from turnout.tenants.key_rules import Role
 
@@ -173,6 +175,14 @@ def test_a_configuration_that_was_written_out_reads_the_same(tmp_path: Path, fie
         ({**CHAT, "concurrency": 0}, "models.a: concurrency must be at least 1"),
         ({"engine": "vllm"}, "models.a: weights is required"),
         ({**CHAT, "engine": "rocket"}, "models.a: engine must be"),
+        (
+            {"engine": "llamacpp", "weights": "builtin:smolm2"},
+            "models.a: there is no builtin model 'smolm2'; known: smollm2",
+        ),
+        (
+            {"weights": "builtin:wan-tiny", "family": "wan-tiny-t2v"},
+            "models.a: there is no builtin model 'wan-tiny'; known: wan-tiny-t2v, ",
+        ),
         *(
             ({**CHAT, name: SAMPLES[name][1]}, f"models.a: {name} is for video models")
             for name in sorted(VIDEO_FIELDS)
@@ -182,6 +192,11 @@ def test_a_configuration_that_was_written_out_reads_the_same(tmp_path: Path, fie
 def test_a_file_says_which_field_is_wrong(tmp_path: Path, declared: dict[str, Any], said: str) -> None:
     with pytest.raises(Misconfigured, match=said):
         by_file(tmp_path, "a", declared)
+
+
+def test_the_engines_know_the_builtin_models_that_may_be_declared() -> None:
+    assert set(BUILTIN_MODELS[EngineKind.VIDEO]) == builtin._KINDS.keys()
+    assert {BUILTIN + name for name in BUILTIN_MODELS[EngineKind.LLAMACPP]} == llamacpp._BUILTIN.keys()
 
 
 def test_a_file_whose_model_names_no_engine_declares_a_video_model(tmp_path: Path) -> None:

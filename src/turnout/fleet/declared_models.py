@@ -13,6 +13,8 @@ from turnout.errors import InvalidRequest
 from turnout.fleet.family_rules import FAMILIES
 from turnout.fleet.model_declaration import DECLARED, VIDEO_FIELDS
 from turnout.fleet.model_rules import (
+    BUILTIN,
+    BUILTIN_MODELS,
     WAN_ENGINE,
     EngineKind,
     Model,
@@ -60,6 +62,7 @@ def read_model(declared: object) -> Model:
         said["concurrency"],
         said["dtype"],
     )
+    _check_builtin(model, said["video_engine"])
     if model.engine is EngineKind.VIDEO:
         video = _video_part(said)
         return replace(
@@ -78,6 +81,18 @@ def read_model(declared: object) -> Model:
     if model.engine is EngineKind.VLLM and said["gpus"] is None:
         return replace(model, needs=replace(model.needs, gpus=model.server.tensor_parallel_size))
     return model
+
+
+def _check_builtin(model: Model, video_engine: str) -> None:
+    """An engine of one's own may have builtin models of its own."""
+    known = () if ":" in video_engine else BUILTIN_MODELS.get(model.engine, ())
+    name = model.weights.removeprefix(BUILTIN)
+    if known and name != model.weights and name not in known:
+        raise InvalidRequest(
+            f"there is no builtin model {name[:80]!r}; known: {', '.join(known)}",
+            "model_name",
+            "invalid_value",
+        )
 
 
 def _part(shape: Any, said: Mapping[str, Any]) -> dict[str, Any]:

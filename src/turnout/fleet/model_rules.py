@@ -37,6 +37,12 @@ class EngineKind(StrEnum):
 
 
 ENGINE_SERVERS = frozenset(EngineKind) - {EngineKind.VIDEO}
+BUILTIN = "builtin:"
+"""What the weights of models that come along begin with. Their names, by the engine that knows them:"""
+BUILTIN_MODELS = {
+    EngineKind.VIDEO: ("wan-tiny-t2v", "wan-tiny-ti2v", "wan-tiny-i2v"),
+    EngineKind.LLAMACPP: ("smollm2",),
+}
 """Those that answer requests over HTTP."""
 
 

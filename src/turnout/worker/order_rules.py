@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turnout.errors import InvalidRequest
-from turnout.fleet.model_rules import EngineKind, Model
+from turnout.fleet.model_rules import BUILTIN, EngineKind, Model
 
 ORDER_REFUSED = "order_refused"
 """The code of an error that says nothing of the model: another machine may take it."""
 _REPLICA = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")  # files are named after it
-_BUILTIN = "builtin:"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
@@ -56,7 +55,7 @@ class OrderRules:
             )
 
     def _may_load(self, weights: str) -> bool:
-        if not weights or weights in self.weights or weights.startswith(_BUILTIN):
+        if not weights or weights in self.weights or weights.startswith(BUILTIN):
             return True
         if self.weights_dirs is None:
             return True

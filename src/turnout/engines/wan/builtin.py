@@ -13,10 +13,10 @@ from pathlib import Path
 from turnout.engines.wan.shape import WanKind
 from turnout.errors import Misconfigured
 from turnout.extras import LOCAL
+from turnout.fleet.model_rules import BUILTIN
 
 _KINDS: dict[str, WanKind] = {"wan-tiny-t2v": "t2v", "wan-tiny-ti2v": "ti2v", "wan-tiny-i2v": "i2v"}
 _TRAINED = {"wan-tiny-t2v", "wan-tiny-ti2v"}
-_BUILTIN = "builtin:"
 _HAN = re.compile("[㐀-鿿]")
 _WORDS = re.compile(rf"{_HAN.pattern}+|[^\W㐀-鿿]+")
 _SHORTEST_STEM = 3
@@ -29,7 +29,7 @@ def find_weights(weights: str, models: Path, whole: bool = True) -> Path:
     found = present_weights(weights, models, whole)
     if found is not None:
         return found
-    name = weights.removeprefix(_BUILTIN)
+    name = weights.removeprefix(BUILTIN)
     made = models / name
     models.mkdir(parents=True, exist_ok=True)
     # Ranks start together: one of them makes the model, the others wait for it.
@@ -44,7 +44,7 @@ def find_weights(weights: str, models: Path, whole: bool = True) -> Path:
 
 def present_weights(weights: str, models: Path, whole: bool = True) -> Path | None:
     """The directory that `weights` names; None for a builtin model that is made when it is first used."""
-    if not weights.startswith(_BUILTIN):
+    if not weights.startswith(BUILTIN):
         path = Path(weights).expanduser()
         if not path.exists() and is_hub_id(weights):
             path = pulled(weights, models)
@@ -52,9 +52,9 @@ def present_weights(weights: str, models: Path, whole: bool = True) -> Path | No
             hint = f"; fetch it with: turnout models pull {weights}" if is_hub_id(weights) else ""
             raise Misconfigured(f"{path} holds no model: there is no model_index.json{hint}")
         return path
-    name = weights.removeprefix(_BUILTIN)
+    name = weights.removeprefix(BUILTIN)
     if name not in _KINDS:
-        raise Misconfigured(f"there is no builtin model {name}; there are {', '.join(_KINDS)}")
+        raise Misconfigured(f"there is no builtin model {name}; known: {', '.join(_KINDS)}")
     shipped = _shipped(name)
     if shipped is None and name in _TRAINED:
         raise Misconfigured(f"the weights of {name} are not installed: {LOCAL}")
@@ -81,7 +81,7 @@ def pulled(hub_id: str, models: Path) -> Path:
 @cache
 def _vocabulary(weights: str) -> frozenset[str] | None:
     """The words that a model which comes along was taught; None for others."""
-    name = weights.removeprefix("builtin:")
+    name = weights.removeprefix(BUILTIN)
     shipped = _shipped(name) if name != weights and name in _KINDS else None
     if shipped is None:
         return None
