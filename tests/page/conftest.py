@@ -1,4 +1,4 @@
-"""A browser on the page of a whole Turnout: Debian's chromium, or what `playwright install chromium` has brought."""
+"""A browser on the page of a whole Turnout: Debian's headless chromium, or what `playwright install chromium` has brought."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from tests.pace import patient
 from tests.service import Service
 
 WEB = Path(__file__).parents[2] / "web"
-CHROMIUM = shutil.which("chromium")  # None: Playwright's own
+CHROMIUM = shutil.which("chromium-headless-shell")  # it opens no windows, each of which costs CPU. None: Playwright's own
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -206,17 +206,18 @@ class Browser:
         theme: str = "light",
         lang: str = "en",
         *,
-        calm: bool = False,
+        moving: bool = False,
         draft: Mapping[str, Any] = QUICK,
         is_refused: bool = False,
     ) -> Visitor:
+        """`moving`: with animations and clips that play by themselves, which are drawn by the CPU."""
         width, height = SIZES[size]
         profile = await self._chromium.new_context(
             viewport={"width": width, "height": height},
             color_scheme=theme,
             locale="zh-CN" if lang == "zh" else "en-US",
             has_touch=size == "phone",
-            reduced_motion="reduce" if calm else "no-preference",
+            reduced_motion="no-preference" if moving else "reduce",
             permissions=["clipboard-read", "clipboard-write"],
         )
         self._profiles.append(profile)
@@ -251,7 +252,7 @@ def open_browser(service: Service) -> AbstractAsyncContextManager[Browser]:
 async def chromium_on(url: str, *flags: str) -> AsyncIterator[Browser]:
     async with _playwright().async_playwright() as driver:
         if CHROMIUM is None and not Path(driver.chromium.executable_path).exists():
-            pytest.skip("There is no browser: install chromium, or run `playwright install chromium`.")
+            pytest.skip("There is no browser: install chromium-headless-shell, or run `playwright install chromium`.")
         chromium = await driver.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *flags])
         try:
             yield Browser(chromium, url)

@@ -120,7 +120,7 @@ async def test_a_refusal_is_said_in_words(browser: Browser, service: Service) ->
 
 @pytest.mark.long
 async def test_a_history_of_200_000_characters_stays_smooth(browser: Browser, service: Service) -> None:
-    visitor, key = await browser.visitor(), service.key_of()
+    visitor, key = await browser.visitor(moving=True), service.key_of()
     paragraph = "Some **words** with `code` and a [link](https://example.invalid).\n\n"
     messages = [
         {

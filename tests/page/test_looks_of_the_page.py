@@ -28,7 +28,7 @@ async def test_axe_finds_nothing_in_any_view_in_light_and_dark_and_the_console_i
 
 
 async def test_nothing_moves_for_those_who_want_it_calm(browser: Browser, service: Service) -> None:
-    visitor = await browser.visitor(calm=True)
+    visitor = await browser.visitor()
     await visitor.enter(service.api_key)
     card = await visitor.ask_for("a red ring spinning")
     await card.locator("video").wait_for()
@@ -103,7 +103,7 @@ async def test_300_tasks_and_5000_events_of_20_live_ones_stay_smooth_and_leave_n
     browser: Browser, service: Service, view: str
 ) -> None:
     """The page's own pace, so what it is told comes from here: a service would take hours for as many steps."""
-    visitor = await browser.visitor()
+    visitor = await browser.visitor(moving=True)
     videos = [_video(i) for i in range(TASKS)]
     sockets: list[Any] = []
 

@@ -86,7 +86,7 @@ async def test_all_settings_of_a_video_come_into_the_form(
 async def test_four_seeds_are_one_card_that_unfolds_and_two_play_together(
     browser: Browser, service: Service
 ) -> None:
-    visitor = await browser.visitor()
+    visitor = await browser.visitor(moving=True)
     await visitor.enter(service.api_key)
     prompt = "a yellow star spinning four times"
     await visitor.tab.locator(".composer textarea").first.fill(prompt)

@@ -123,7 +123,7 @@ async def test_the_printed_link_logs_in_once_and_leaves_no_trace(browser: Browse
     async with service.client() as client:
         code = (await client.post("/v1/session/codes")).json()["code"]
     printed = f"{service.url}/#code={code}"  # as `turnout open --print` does
-    visitor = await browser.visitor()
+    visitor = await browser.visitor(moving=True)
     await visitor.tab.goto(printed)
     await visitor.inside()
     await expect(visitor.tab).not_to_have_url(re.compile("code"))

@@ -99,7 +99,7 @@ async def test_words_that_the_model_was_not_taught_are_named_on_the_card(
 async def test_steps_only_rise_a_preview_shows_and_the_video_plays(
     browser: Browser, service: Service
 ) -> None:
-    visitor = await browser.visitor(draft=VISIBLE)
+    visitor = await browser.visitor(moving=True, draft=VISIBLE)
     await visitor.enter(service.api_key)
     card = await visitor.ask_for("a yellow star spinning")
     await _watch(card)
