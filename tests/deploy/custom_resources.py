@@ -10,7 +10,8 @@ from typing import Any
 import jsonschema
 import yaml
 from deploy.render import ROOT
-from tests.deploy.test_chart import CASES, CORE, TWO_PODS, objects
+from tests.deploy.manifests import CORE, objects, read
+from tests.deploy.test_chart import CASES, TWO_PODS
 from tests.fleet.test_manifests import made
 
 from turnout.fleet.hosts.kubernetes.manifest_rules import GangTemplate, JobSpec, JobTerms, manifest
@@ -87,7 +88,7 @@ def main(folder: Path) -> None:
     ]  # the launcher's
     resources += launched()
     for path in sorted((ROOT / "examples").glob("*.yaml")):
-        resources += [one for one in yaml.safe_load_all(path.read_text()) if one]
+        resources += read(path.read_text())
     checked: dict[str, int] = {}
     problems: set[str] = set()
     for one in resources:

@@ -8,31 +8,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 from deploy.render import CHART, HELM, ROOT, helm_template, outputs
+from tests.deploy.manifests import TRIAL, Objects, check_core_types, objects, rendered
 from tests.deploy.trial import __main__ as trial
 from tests.doc_blocks import blocks
 
 from turnout import __version__
 from turnout.run import config as settings
 
-TRIAL = Path(__file__).parent / "trial" / "values.yaml"
-ACCEPTANCE = Path(__file__).parents[2] / "docs" / "acceptance.md"
-CORE = {
-    "v1",
-    "apps/v1",
-    "batch/v1",
-    "policy/v1",
-    "autoscaling/v2",
-    "networking.k8s.io/v1",
-    "rbac.authorization.k8s.io/v1",
-}
+ACCEPTANCE = ROOT.parent / "docs" / "acceptance.md"
 TWO_PODS = "gangs.models.wan-tiny-t2v.pods=2"
 MODES = {
     "worker": "gangs.mode=worker",
@@ -69,14 +58,7 @@ def test_what_the_acceptance_page_types_is_known_to_the_chart_and_to_the_trial()
     assert len(stages) > 5 and stages <= trial.stages(argparse.Namespace()).keys()
 
 
-@cache
-def objects(*values: str) -> tuple[dict[str, Any], ...]:
-    set_values = [word for value in values if value for word in ("--set", value)]
-    rendered = helm_template("-f", str(TRIAL), *set_values)
-    return tuple(one for one in yaml.safe_load_all(rendered) if one)
-
-
-def pods(found: tuple[dict[str, Any], ...]) -> Iterator[tuple[str, dict[str, Any]]]:
+def pods(found: Objects) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every pod spec, wherever it stands, with the name of what has it."""
 
     def within(value: Any) -> Iterator[dict[str, Any]]:
@@ -98,7 +80,7 @@ def containers(spec: dict[str, Any]) -> list[dict[str, Any]]:
     return [*spec.get("initContainers", []), *spec["containers"]]
 
 
-def configuration(found: tuple[dict[str, Any], ...], name: str = "turnout") -> str:
+def configuration(found: Objects, name: str = "turnout") -> str:
     (config,) = [one for one in found if (one["kind"], one["metadata"]["name"]) == ("ConfigMap", name)]
     return config["data"]["turnout.yaml"]
 
@@ -107,17 +89,13 @@ def kinds(*values: str) -> set[str]:
     return {one["kind"] for one in objects(*values)}
 
 
-valid: set[str] = set()  # most objects are the same in all cases
 CASES = [(mode, "") for mode in MODES.values()] + [(MODES["pool"], more) for more in MATRIX.values() if more]
 
 
 @pytest.mark.parametrize(("mode", "more"), CASES)
 def test_core_types_have_no_unknown_field(mode: str, more: str) -> None:
     found = objects(mode, more)
-    for one in found:
-        if one["apiVersion"] in CORE and json.dumps(one) not in valid:
-            kubernetes_validate.validate(one, "1.36", strict=True)
-            valid.add(json.dumps(one))
+    check_core_types(found)
     names = [(one["kind"], one["metadata"]["name"]) for one in found]
     assert len(names) == len(set(names))
 
@@ -234,8 +212,7 @@ def test_every_pod_takes_the_one_shape(tmp_path: Path) -> None:
     more = {"weights": {"enabled": True, "pull": {"a": "b/c"}}, "gateway": {"nodeSelector": {"pool": "b"}}}
     (tmp_path / "shape.yaml").write_text(yaml.safe_dump({"pod": said, **more}))
     for mode in MODES.values():
-        rendered = helm_template("-f", str(TRIAL), "-f", str(tmp_path / "shape.yaml"), "--set", mode)
-        found = tuple(one for one in yaml.safe_load_all(rendered) if one)
+        found = rendered("-f", str(TRIAL), "-f", str(tmp_path / "shape.yaml"), "--set", mode)
         jobs = yaml.safe_load(configuration(found)).get("kubernetes_jobs", {"gangs": {}})
         specs = [*pods(found), *((mode, gang["template"]["spec"]) for gang in jobs["gangs"].values())]
         assert len(specs) >= 6
@@ -342,7 +319,7 @@ def test_pools_and_gangs_have_budgets() -> None:
 
 
 def test_without_values_the_tiny_models_are_served_on_cpus() -> None:
-    found = tuple(one for one in yaml.safe_load_all(helm_template()) if one)
+    found = rendered()
     assert set(yaml.safe_load(configuration(found))["models"]) == set(settings.DEFAULT_MODELS)
     (pool,) = [one for one in found if one["kind"] == "StatefulSet" and "worker" in one["metadata"]["name"]]
     (container,) = pool["spec"]["template"]["spec"]["containers"]
@@ -425,8 +402,8 @@ def test_accounts_services_scaling_and_further_objects_are_as_they_were_said(tmp
     }
     (tmp_path / "said.yaml").write_text(yaml.safe_dump(said))
     for mode in (MODES["pool"], MODES["jobs by the launcher"]):
-        rendered = helm_template("-f", str(TRIAL), "-f", str(tmp_path / "said.yaml"), "--set", mode)
-        found = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(rendered) if one}
+        made = rendered("-f", str(TRIAL), "-f", str(tmp_path / "said.yaml"), "--set", mode)
+        found = {(one["kind"], one["metadata"]["name"]): one for one in made}
         accounts = {
             name: one["metadata"].get("annotations")
             for (kind, name), one in found.items()
@@ -469,10 +446,7 @@ def test_a_change_of_the_configuration_is_noticed_by_serve() -> None:
 
 def test_old_clusters_get_old_versions() -> None:
     more = ("-f", str(TRIAL), "--set", "gateway.autoscaling.enabled=true", "--kube-version")
-    old, new = (
-        {one["apiVersion"] for one in yaml.safe_load_all(helm_template(*more, v)) if one}
-        for v in ("1.20.0", "1.36.0")
-    )
+    old, new = ({one["apiVersion"] for one in rendered(*more, v)} for v in ("1.20.0", "1.36.0"))
     assert old - new == {"policy/v1beta1", "autoscaling/v1"} and new - old == {"policy/v1", "autoscaling/v2"}
 
 
@@ -532,9 +506,7 @@ def test_the_values_that_the_page_shows_are_good(page: str, tmp_path: Path) -> N
     for number, text in enumerate(shown):
         file = tmp_path / f"{number}.yaml"
         file.write_text(text)
-        for one in yaml.safe_load_all(helm_template("-f", str(file))):
-            if one and one["apiVersion"] in CORE:
-                kubernetes_validate.validate(one, "1.36", strict=True)
+        check_core_types(rendered("-f", str(file)))
 
 
 @pytest.mark.parametrize(
@@ -542,11 +514,9 @@ def test_the_values_that_the_page_shows_are_good(page: str, tmp_path: Path) -> N
 )
 def test_every_example_passes_the_strict_schemas(values: Path) -> None:
     """As it is rendered from its values; that the file in deploy/examples is the same is the next test's."""
-    found = [one for one in yaml.safe_load_all(helm_template("-f", str(values))) if one]
+    found = rendered("-f", str(values))
     assert len(found) > 10
-    for one in found:
-        if one["apiVersion"] in CORE:
-            kubernetes_validate.validate(one, "1.36", strict=True)
+    check_core_types(found)
 
 
 def test_what_is_made_from_the_chart_is_up_to_date() -> None:

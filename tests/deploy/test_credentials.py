@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
-from deploy.render import ROOT, helm_template
-from tests.deploy.test_chart import MATRIX, MODES, TRIAL, configuration, containers, objects
+from deploy.render import ROOT
+from tests.deploy.manifests import TRIAL, Objects, objects, read, rendered
+from tests.deploy.test_chart import MATRIX, MODES, configuration, containers
 
 from turnout.fleet.hosts.kubernetes.manifest_rules import GangTemplate, JobSpec, JobTerms, manifest
 from turnout.gang.gang_settings import GangSettings
@@ -17,7 +18,6 @@ from turnout.telemetry.telemetry_settings import TelemetrySettings
 from turnout.worker.worker_settings import WorkerSettings
 
 SERVICE = {"gateway", "manager", "bootstrap", "redis"}
-Objects = tuple[dict[str, Any], ...]
 
 
 def templates(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -104,7 +104,7 @@ def test_no_computing_pod_has_a_credential_of_redis_or_of_the_object_store(mode:
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.stem)
 def test_no_computing_pod_of_an_example_has_one(example: Any) -> None:
-    found = tuple(one for one in yaml.safe_load_all(example.read_text()) if one)
+    found = read(example.read_text())
     assert check(found) >= (0 if example.stem == "kserve" else 1)
 
 
@@ -160,7 +160,6 @@ def test_of_the_services_settings_computing_pods_see_those_that_are_theirs() -> 
         *(one.name for kind in (TelemetrySettings, GangSettings, WorkerSettings) for one in fields(kind)),
     }
     words = [word for name in SECTIONS for word in ("--set-string", f"config.{name}=x")]
-    rendered = helm_template("-f", str(TRIAL), *words)
-    found = tuple(one for one in yaml.safe_load_all(rendered) if one)
+    found = rendered("-f", str(TRIAL), *words)
     assert yaml.safe_load(configuration(found, "turnout-computing")).keys() == theirs | {"models"}
     assert yaml.safe_load(configuration(found)).keys() >= SECTIONS.keys()

@@ -4,7 +4,8 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from tests.deploy.test_chart import MODES, objects, templates_of
+from tests.deploy.manifests import objects
+from tests.deploy.test_chart import MODES, templates_of
 from tests.deploy.trial.network_stages import ALLOWED, PORTS, STRANGER
 from tests.deploy.trial.policy_agent import Picture, rules_of, selects
 

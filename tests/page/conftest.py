@@ -16,7 +16,8 @@ from tests.pace import patient
 from tests.service import Service
 
 WEB = Path(__file__).parents[2] / "web"
-CHROMIUM = shutil.which("chromium-headless-shell")  # it opens no windows, each of which costs CPU. None: Playwright's own
+# It opens no windows, each of which costs CPU. None: Playwright's own.
+CHROMIUM = shutil.which("chromium-headless-shell")
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -252,7 +253,9 @@ def open_browser(service: Service) -> AbstractAsyncContextManager[Browser]:
 async def chromium_on(url: str, *flags: str) -> AsyncIterator[Browser]:
     async with _playwright().async_playwright() as driver:
         if CHROMIUM is None and not Path(driver.chromium.executable_path).exists():
-            pytest.skip("There is no browser: install chromium-headless-shell, or run `playwright install chromium`.")
+            pytest.skip(
+                "There is no browser: install chromium-headless-shell, or run `playwright install chromium`."
+            )
         chromium = await driver.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *flags])
         try:
             yield Browser(chromium, url)
