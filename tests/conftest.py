@@ -20,6 +20,7 @@ from hypothesis import settings
 from tests import ports
 from tests.pace import Patience, slowness
 from tests.s3 import running_s3
+from turnout.run.config import DEFAULT_MODELS
 from turnout.store.connection import RedisConnection
 from turnout.store.object_store import open_blobs
 from turnout.store.valkey import redis_url, start_valkey
@@ -120,6 +121,11 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator["Se
     with running_issuer(ann={"name": "Ann"}, bob={"name": "Bob"}) as issuer:
         settings["oidc"] = {"issuer": issuer.url, "client_id": CLIENT, "button": "Test issuer"}
         settings |= {"guests": {"videos": 4, "chats": 8}, "prompt_model": "smollm2", "prompt_deadline_s": 200}
+        # What is seen here of a clip does not need all of its steps, which are most of the CPU.
+        few = {
+            name: {**said, "rules": {"steps": 6}} for name, said in DEFAULT_MODELS.items() if "family" in said
+        }
+        settings["models"] = {**DEFAULT_MODELS, **few}
         async with running_service(tmp_path_factory.mktemp("service"), **settings) as running:
             yield running
 

@@ -34,7 +34,9 @@ class Service:
     ) -> None:
         self.state_dir = state_dir
         self.config = state_dir.parent / "turnout.yaml"
-        self.config.write_text(yaml.safe_dump({"port": 0, "state_dir": str(state_dir), **settings}))
+        self.config.write_text(
+            yaml.safe_dump({"port": 0, "state_dir": str(state_dir), **settings}, sort_keys=False)
+        )
         self.url = ""
         self.api_key = ""
         self.output = state_dir.parent / "up.log"
