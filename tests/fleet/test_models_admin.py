@@ -9,6 +9,7 @@ from tests.gateways import Gateway
 
 from turnout.fleet.publication import Publication
 from turnout.fleet.route_rules import ModelRoutes
+from turnout.tenants import audit_trail
 from turnout.tenants.key_rules import Role
 
 MODEL = {"alias": "qwen", "engine": "vllm", "model_name": "Qwen/Qwen3-8B", "tensor_parallel_size": 2}
@@ -111,6 +112,18 @@ async def test_only_admins_register_and_only_workers_join(gateway: Gateway) -> N
     assert (await gateway.http.get("/workers", headers=user)).status_code == 403
     assert (await gateway.http.post("/workers/register", json=JOIN, headers=user)).status_code == 403
     assert (await gateway.http.post("/workers/register", json=JOIN, headers=worker)).status_code == 200
+
+
+async def test_one_worker_key_does_not_fill_the_audit_log(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each registration is an entry: a key that was found pushed out what admins did."""
+    monkeypatch.setattr(audit_trail, "A_WORKER_KEYS_WAYS_IN", 2)
+    found, another = await bearer(gateway, Role.WORKER), await bearer(gateway, Role.WORKER)
+    answers = [await gateway.http.post("/workers/register", json=JOIN, headers=found) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert answers[2].json()["error"]["code"] == "daily_limit"
+    assert (await gateway.http.post("/workers/register", json=JOIN, headers=another)).status_code == 200
 
 
 async def test_a_worker_cannot_pass_for_another(gateway: Gateway) -> None:

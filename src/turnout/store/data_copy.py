@@ -25,7 +25,7 @@ _WATCH_S = 2.0
 _OF_A_FRESH_SERVICE = frozenset(
     ("keys", "audit", "url_secret", "webhook_secret", "fleet:models", "fleet:declared")
 )
-_COUNTED = ("history:", "usage:gpu:")
+_COUNTED = ("allowance:", "history:", "usage:gpu:")
 # What processes write again by themselves, or what is only good for a moment.
 _PASSING = (
     "canary",

@@ -15,6 +15,8 @@ WAYS_IN_A_DAY = 1000
 """So many sessions, login codes, keys and secrets anybody but an admin makes in a day. Each is stored, and an entry of the audit log
 that has room for so many: without a bound one caller could push all others' out of it."""
 A_GUESTS_WAYS_IN = 20
+A_WORKER_KEYS_WAYS_IN = 2000
+"""So many workers register in a day by one key, each time they start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ def limits_on(allowances: tuple[Allowance, ...], what: Counted) -> list[tuple[st
 def over_allowance(what: Bounded, most: int, now: float) -> Limited:
     asked = {
         "guests": f"{most} guests may come from one address",
-        "ways in": f"You may open {most} sessions, codes, keys and secrets",
+        "ways in": f"You may make {most} sessions, codes, keys, secrets and workers",
     }.get(what, f"You may ask for {most} {what}")
     return Limited(
         f"{asked} in a day; the day ends at 00:00 UTC.",

@@ -39,8 +39,15 @@ class AuditAction(StrEnum):
     TASK_CANCELLED = "task.cancelled"
 
 
-WAYS_IN = frozenset({AuditAction.SESSION_OPENED, AuditAction.KEY_CREATED, AuditAction.WEBHOOK_SECRET_ROTATED})
-"""What users may do, and only so often. What ends something is never refused for that."""
+WAYS_IN = frozenset(
+    {
+        AuditAction.SESSION_OPENED,
+        AuditAction.KEY_CREATED,
+        AuditAction.WEBHOOK_SECRET_ROTATED,
+        AuditAction.WORKER_REGISTERED,
+    }
+)
+"""What others than admins may do, and only so often. What ends something is never refused for that."""
 
 
 class NoticeGroup(StrEnum):

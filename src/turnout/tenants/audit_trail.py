@@ -11,7 +11,7 @@ from starlette.requests import HTTPConnection
 
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.telemetry.log import get_log
-from turnout.tenants.allowance_rules import A_GUESTS_WAYS_IN, WAYS_IN_A_DAY
+from turnout.tenants.allowance_rules import A_GUESTS_WAYS_IN, A_WORKER_KEYS_WAYS_IN, WAYS_IN_A_DAY
 from turnout.tenants.audit_rules import WAYS_IN, AuditAction, AuditEntry
 from turnout.tenants.caller import Caller
 from turnout.tenants.key_rules import Role, is_login
@@ -40,10 +40,12 @@ class AuditTrail:
 
 async def count_way_in(gateway: Gateway, actor: Caller) -> None:
     """Under whoever the session is of that made it: a key that was found uses up its own alone."""
-    if actor.role is Role.USER:
-        most = A_GUESTS_WAYS_IN if actor.guest else WAYS_IN_A_DAY
-        account = actor.parent or actor.id
-        await gateway.stores.tenants.allowances.spend_way_in(account, most, gateway.now())
+    if actor.role is Role.ADMIN:
+        return
+    of_a_key = A_WORKER_KEYS_WAYS_IN if actor.role is Role.WORKER else WAYS_IN_A_DAY
+    most = A_GUESTS_WAYS_IN if actor.guest else of_a_key
+    account = actor.parent or actor.id
+    await gateway.stores.tenants.allowances.spend_way_in(account, most, gateway.now())
 
 
 async def _trail(conn: HTTPConnection, gateway: GatewayDep) -> AuditTrail:
