@@ -1,12 +1,15 @@
 """Logging in by a key or by the printed link, and other origins that try to act on the session."""
 
 import asyncio
+import io
 import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
+from PIL import Image
 from tests.conftest import wait_until
 from tests.pace import patient
 from tests.page.conftest import Browser, expect, loaded
@@ -82,6 +85,48 @@ async def test_a_key_is_changed_for_a_session_that_stays_through_a_reload(
     await visitor.tab.reload()
     await visitor.inside()
     assert await visitor.tab.evaluate("localStorage.getItem('turnout.key')") is None
+
+
+async def test_whoever_logs_in_next_finds_an_empty_form(browser: Browser, service: Service) -> None:
+    """The picture of the one before was there, and her submission that was on its way: it was sent again as the next one's."""
+    visitor, second = await browser.visitor(is_refused=True), service.key_of()
+    tab = visitor.tab
+    await visitor.enter(service.key_of())
+    await tab.locator(".composer select").select_option("wan-tiny-ti2v")
+    paper = io.BytesIO()
+    Image.new("RGB", (64, 64), (200, 30, 30)).save(paper, "PNG")
+    picture = {"name": "mine.png", "mimeType": "image/png", "buffer": paper.getvalue()}
+    await tab.locator("input[type=file]").set_input_files(picture)
+    await tab.locator(".image-chosen").wait_for()
+    held: list[Any] = []
+
+    async def answer(route: Any) -> None:
+        if route.request.method == "POST" and not held:
+            held.append(route)  # as if the gateway were away
+        else:
+            await route.continue_()
+
+    await tab.route("**/v1/videos", answer)
+    await tab.locator(".composer textarea").first.fill("a secret")
+    await tab.keyboard.press("Control+Enter")
+    await tab.locator("article").filter(has_text="a secret").wait_for()
+    await wait_until(lambda: bool(held), "the submission")
+    await tab.get_by_role("button", name="Log out").click()
+    await visitor.show_key_form()  # in the same page: nothing is loaded anew
+    await tab.locator("input[type=password]").fill(second)
+    await tab.keyboard.press("Enter")
+    await visitor.inside()
+    await expect(tab.locator(".composer textarea").first).to_have_value("")
+    await tab.locator(".composer select").select_option("wan-tiny-ti2v")
+    await tab.locator("input[type=file]").wait_for(state="attached")
+    await expect(tab.locator(".image-chosen")).to_have_count(0)
+    await expect(tab.get_by_text("a secret")).to_have_count(0)
+    await held[0].abort()  # which the page would try again, half a second later
+    card = await visitor.ask_for("a red ball")
+    await card.locator("video").wait_for()
+    async with service.client(second) as client:
+        made = (await client.get("/v1/videos")).json()["data"]
+    assert [(video["prompt"], video["has_image"]) for video in made] == [("a red ball", False)]
 
 
 async def test_a_link_that_is_pasted_into_an_open_tab_logs_in(browser: Browser, service: Service) -> None:

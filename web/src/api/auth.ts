@@ -25,3 +25,9 @@ export type Login =
   | { readonly state: "in"; readonly person: Person };
 
 export const login = signal<Login>({ state: "checking", away: false });
+
+/** Whose is what this tab holds: one person's, or where keys log in, one tenant's. Empty while nobody is in. */
+export function owner(): string {
+  const now = login.peek();
+  return now.state === "in" ? (now.person.person ?? now.person.tenant) : "";
+}

@@ -1,6 +1,6 @@
 // Conversations: the gateway keeps them under the person; where it does not, they last as long as this page.
 import { computed, signal } from "@preact/signals";
-import { login } from "../../api/auth";
+import { owner } from "../../api/auth";
 import { ApiError, call } from "../../api/http";
 import { newId } from "../../api/ids";
 import { download } from "../../api/media";
@@ -39,11 +39,6 @@ export const branch = computed(() => branchOf(current.value.messages, current.va
 
 function blank(id: string): Conversation {
   return { id, revision: 0, title: "", model: null, system: "", temperature: 0.7, leaf: null, messages: [] };
-}
-
-export function owner(): string {
-  const now = login.peek();
-  return now.state === "in" ? (now.person.person ?? now.person.tenant) : "";
 }
 
 /** What this tab keeps for its next load, and for the same person only. */

@@ -1,13 +1,13 @@
 // One answer at a time: asks, reads the stream, and leaves the answer in the conversation. What has come is in this tab's storage, so
 // that a reload keeps it.
 import { signal } from "@preact/signals";
-import { login } from "../../api/auth";
+import { login, owner } from "../../api/auth";
 import { ApiError, open as openAnswer } from "../../api/http";
 import { newId } from "../../api/ids";
 import { loadModels, type ChatModel } from "../../api/models";
 import { explain } from "../../api/words";
 import { t } from "../../i18n";
-import { begin, change, contentOf, drop, find, isOpenTo, list, open, owner, recall, remember, settled, unkept, type Conversation } from "./conversations";
+import { begin, change, contentOf, drop, find, isOpenTo, list, open, recall, remember, settled, unkept, type Conversation } from "./conversations";
 import { Reader, statsOf } from "./stream";
 import { branchOf, merged, type Message } from "./tree";
 

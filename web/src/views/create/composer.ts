@@ -1,6 +1,6 @@
 // What the person is about to ask for, and asking for it. Kept outside of the view: it survives a change of views.
 import { computed, effect, signal } from "@preact/signals";
-import { login } from "../../api/auth";
+import { login, owner } from "../../api/auth";
 import { call, Unreachable } from "../../api/http";
 import { newId } from "../../api/ids";
 import { videoModels, type VideoModel } from "../../api/models";
@@ -123,27 +123,28 @@ export function change(fields: Partial<Form>): void {
   form.value = { ...form.value, ...fields };
 }
 
-let owner: string | null = null;
+let whose: string | null = null;
 
-/** What was typed stays through a reload of this tab, for as long as the same tenant is logged in. */
+/** What was typed stays through a reload of this tab, for as long as the same person is logged in; nothing of it is there for the next. */
 export function beginDraft(): void {
   try {
-    const { tenant = null, ...kept } = JSON.parse(storedText(DRAFT, "sessionStorage") ?? "{}") as Partial<Form> & { tenant?: string | null };
+    const { owner: last = null, ...kept } = JSON.parse(storedText(DRAFT, "sessionStorage") ?? "{}") as Partial<Form> & { owner?: string | null };
     if (typeof kept.prompt === "string") form.value = { ...BLANK, ...kept };
-    owner = tenant;
+    whose = last;
   } catch {
     // There is no draft then.
   }
   effect(() => {
-    const now = login.value;
-    if (now.state === "in" && owner !== now.person.tenant) {
-      if (owner !== null) {
+    if (login.value.state === "in" && whose !== owner()) {
+      if (whose !== null) {
         form.value = BLANK;
+        chooseImage(null);
+        drafts.value = [];
         brought.value = brought.peek() + 1;
       }
-      owner = now.person.tenant;
+      whose = owner();
     }
-    storeText(DRAFT, JSON.stringify({ ...form.value, tenant: owner }), "sessionStorage");
+    storeText(DRAFT, JSON.stringify({ ...form.value, owner: whose }), "sessionStorage");
   });
 }
 
@@ -252,22 +253,21 @@ function send(asked: Asked, size: string, key: string, request: (headers: Record
     const known = drafts.peek().some((d) => d.id === key);
     drafts.value = known ? drafts.peek().map((d) => (d.id === key ? draft : d)) : [draft, ...drafts.peek()];
   };
+  const asker = owner();
+  const somebodyElseIsHere = () => owner() !== "" && owner() !== asker;
   const attempt = async () => {
     put(null);
     const when = ask();
-    for (let tries = 0; ; tries++) {
+    for (let tries = 0; !somebodyElseIsHere(); tries++) {
       try {
         const video = await request({ "Idempotency-Key": key });
+        if (somebodyElseIsHere()) return;
         learn([video], when);
-        dropDraft(key);
-        return;
+        return dropDraft(key);
       } catch (err) {
-        if (err instanceof Unreachable && tries < RETRIES) {
-          await new Promise((resume) => setTimeout(resume, 500 * 2 ** tries));
-          continue;
-        }
-        put(err);
-        return;
+        if (somebodyElseIsHere()) return;
+        if (!(err instanceof Unreachable) || tries >= RETRIES) return put(err);
+        await new Promise((resume) => setTimeout(resume, 500 * 2 ** tries));
       }
     }
   };
