@@ -222,6 +222,18 @@ async def test_objects_past_the_retention_are_swept(stores: Stores, blobs: Blobs
         await wait_until(swept, "the old object to be swept")
 
 
+async def test_a_short_retention_is_kept_in_time(stores: Stores, blobs: Blobs) -> None:
+    """A sweep an hour left objects there for many times as long."""
+
+    async def swept() -> bool:
+        return [blob async for blob in blobs.list("tasks/")] == []
+
+    async with working(replace(manager(stores, blobs), retention_s=1)):
+        for number in range(2):
+            await blobs.put(f"tasks/{number}/1/video.mp4", b"x", "video/mp4")
+            await wait_until(swept, f"object {number} to be swept")
+
+
 async def test_one_manager_works_and_the_other_takes_over(stores: Stores, blobs: Blobs) -> None:
     first, second = manager(stores, blobs, "first"), manager(stores, blobs, "second")
     async with working(first):

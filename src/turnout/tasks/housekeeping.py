@@ -29,7 +29,7 @@ log = get_log()
 _TICK_S = 1.0
 _LOOKS = 8  # at the leases, in one lease
 _MUTEX_S = 10.0
-_SWEEP_EVERY_S = 3600.0
+_SWEEP_EVERY_S = 3600.0  # at most: all objects are listed
 _JOIN_S = 60.0  # how long a task waits for a machine that can run its model to join
 
 
@@ -64,7 +64,7 @@ class Housekeeper:
             ("expiry", self._expire, 60.0),
             ("dismissal", self._dismiss, 3.0),
             ("webhooks", self.deliver, _TICK_S),
-            ("sweep", self._sweep, _SWEEP_EVERY_S),
+            ("sweep", self._sweep, min(_SWEEP_EVERY_S, self.retention_s / 10)),
             *self.others,
         )
         return {name: partial(self._repeat, name, duty, every_s) for name, duty, every_s in duties}
