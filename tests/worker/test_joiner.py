@@ -21,7 +21,7 @@ from turnout.fleet.machine_rules import Machine, WorkerId
 from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaOrder, Want
 from turnout.run.client_tls import client_tls
 from turnout.worker.advertised_url import check_advertised, reachable_host
-from turnout.worker.joiner import Identity, Joiner, JoinSettings, load_identity
+from turnout.worker.joiner import Identity, Joiner, JoinSettings, load_identity, save_identity
 from turnout.worker.replica_set import ReplicaSet
 
 MACHINE = Machine((), 2**33, 2**32)
@@ -234,6 +234,21 @@ async def test_a_key_that_is_refused_later_is_waited_out(bench: Bench, gateway: 
         gateway.key = KEY
         seen = len(gateway.heartbeats)
         await wait_until(lambda: len(gateway.heartbeats) > seen, "the worker to be back")
+
+
+async def test_whose_own_key_was_revoked_and_whose_code_was_used_ends(
+    bench: Bench, gateway: ScriptedGateway
+) -> None:
+    """It asked with the code for ever, if it did not hear that it was evicted."""
+    save_identity(bench.state_dir / "worker.json", Identity(WorkerId("w1"), "secret1", "own"))
+    gateway.key = "own"
+    async with worker(bench, gateway, key="jc-used") as working:
+        await wait_until(lambda: len(gateway.heartbeats) > 0, "a heartbeat")
+        gateway.key, gateway.forgotten = "another", True
+        await gateway.nudge()
+        with pytest.raises(ExceptionGroup) as refused:
+            await asyncio.wait_for(working.talking, patient(20))
+        assert refused.group_contains(Misconfigured, match="refuses the worker key or join code")
 
 
 @pytest.mark.parametrize(

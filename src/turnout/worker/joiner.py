@@ -166,9 +166,9 @@ class Joiner:
             key = known.key
         answer = await self._call(client, "/workers/register", key, message, _CALL_S)
         if answer.status_code == 401 and known is not None and key == known.key:
-            # It was revoked while we were away. The code may be a new one.
+            # It was revoked while we were away. The code may be a new one; a used one will never do again.
             log.warning("gateway refused the key that it gave", worker=known.id)
-            self._identity = None
+            self._identity, self._joined = None, False
             raise Unavailable(_reason(answer))
         if answer.status_code in (403, 409) and known is not None:
             # The old id is no longer ours; with a new one we can still serve.
